@@ -1,6 +1,6 @@
 # `make test` checks a clean checkout, with a part of what is long (`make whole`: all of it); it needs Python 3.11 or
 # newer, make, and for the servers a Debian machine (python3 -m stack says what is missing).
-.PHONY: dist screenshots venv test lint pytest demo demo-kafka demo-jogchat demo-bank demo-friendfeed demo-orders demo-unshatter whole bench bench-peers scale fuzz differential limits tenants servers verdicts convergence documents tenant-schedules topics verify-live replays rebuilds adoptions adopt-peers polling commands matrix up down install clean
+.PHONY: dist screenshots venv test lint pytest demo picture demo-kafka demo-jogchat demo-bank demo-friendfeed demo-orders demo-unshatter whole bench bench-peers scale fuzz differential limits tenants servers verdicts convergence documents tenant-schedules topics verify-live replays rebuilds adoptions adopt-peers polling commands matrix up down install clean
 
 SHELL := /bin/sh
 .DEFAULT_GOAL := test
@@ -53,6 +53,10 @@ install: venv
 
 demo: venv
 	$(BIN)/viewtail demo
+
+# The picture at the top of README.md, of a demo that is played now.
+picture: venv
+	$(BIN)/python -m tests.support.picture
 
 demo-kafka: venv
 	$(BIN)/python -m examples.geo

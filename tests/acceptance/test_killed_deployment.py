@@ -40,6 +40,7 @@ entities = [EventSourced("{SCHEMA}.account_event", {{"deposit": lambda state, re
 """
 # By command, the ways to call it. {since} is a moment ago.
 ARGUMENTS: dict[str, list[str]] = {
+    "demo": ["--keep --yes", "--print-compose"],  # played to its end in test_demo.py
     "init": ["--config first.toml --force"],
     "check": ["", "--json", "--print-grants", "--people"],
     "status": ["", "--json"],

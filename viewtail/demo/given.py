@@ -13,16 +13,22 @@ from urllib.parse import urlsplit
 import pymysql
 from pydantic import SecretStr
 
+from projectors.catalog import Catalog
+from projectors.stores.redis.owners import OWNERS, name_field
 from viewtail.changes.errors import MisuseError, UnknownNameError
 from viewtail.changes.extras import how_to_install
+from viewtail.composition import own_tables
 from viewtail.demo.place import Names, Place
 from viewtail.demo.process import DemoError
 from viewtail.demo.servers import free_port
+from viewtail.operations import forget
 from viewtail.servers.login import Server
+from viewtail.servers.patience import COMMAND
 from viewtail.servers.sessions import open_session
 from viewtail.settings import PREFIX, Settings, load
 
 NAMES = Names(rows="viewtail_demo", own="viewtail_demo_views", prefix="viewtail_demo_")
+COUNTER = b"changes"  # of the owners: their only field where there are none
 MARK = "made_by_viewtail_demo"  # a table; a database without it is not the demo's
 MODULE = "viewtail_demo_declared"  # the directory may have a views.py
 CLIENTS = {"redis": "redis", "elasticsearch": "elasticsearch", "kafka": "confluent_kafka"}
@@ -158,18 +164,36 @@ def _execute(session: pymysql.Connection[Any], statement: str) -> None:
 
 def _remove(on: Place, rows: pymysql.Connection[Any], own: pymysql.Connection[Any]) -> None:
     """All that a demo made: what is in the stores first, since viewtail's own tables say what that is."""
+    settings = on.settings()
     try:
+        catalog = own_tables(settings, COMMAND)
         for store in on.stores:
-            _forget(on, store)
+            _forget(catalog, f"{store}:{on.names.view(store)}")
+        if "redis" in on.stores:
+            _forget_in_redis(settings, on.names)
     finally:
         for session, name in ((rows, on.names.rows), (own, on.names.own)):
             session.rollback()
             _execute(session, f"DROP DATABASE IF EXISTS {name}")
 
 
-def _forget(on: Place, store: str) -> None:
-    with_topic = ("--with-topic",) if store == "kafka" else ()
-    words = ("forget", f"{store}:{on.names.view(store)}", "--yes", *with_topic)
-    done = on.viewtail(*words, VIEWTAIL_VIEWS=f"{on.module}:nothing")
-    if done.returncode not in (0, UnknownNameError.exit_code):
-        raise DemoError(f"viewtail {' '.join(words)} ended with code {done.returncode}:\n{done.stderr}")
+def _forget(catalog: Catalog, view: str) -> None:
+    """What `viewtail forget` does for a view that is declared no more."""
+    try:
+        chosen = forget.choose(catalog, (), view)
+    except UnknownNameError:
+        return  # the demo ended before it was made
+    with closing(forget.leftover(catalog, chosen)) as leaving:
+        leaving.look()
+        forget.drop(catalog, chosen, leaving, lambda _: None)
+
+
+def _forget_in_redis(settings: Settings, names: Names) -> None:
+    """The witness of a deployment that nobody has any more, and what notes that it owned the view's keys."""
+    with closing(settings.redis.client()) as client:  # type: ignore[attr-defined]  # a section of a store
+        for key in client.scan_iter(match=f"viewtail:{names.own}:*"):
+            client.delete(key)
+        owned = [field for field in client.hkeys(OWNERS) if field.endswith(f":redis:{names.view('redis')}".encode())]
+        client.hdel(OWNERS, name_field(names.own), *owned)
+        if {*client.hkeys(OWNERS)} <= {COUNTER}:
+            client.delete(OWNERS)

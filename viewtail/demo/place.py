@@ -68,27 +68,23 @@ class Place:
         """As viewtail reads them."""
         return load(self.config, self.environ).asked_with(COMMAND)
 
-    def declarations(self) -> str:
-        """The text of views.py."""
+    def declare(self) -> str:
+        """Write the declarations, and return their text."""
         names = ", ".join(sorted(["Entity", *(_IMPORTED[store] for store in self.stores)]))
         views = "\n".join(
             f"    {_DECLARED[store].format(prefix=self.names.prefix, rows=self.names.rows)}" for store in self.stores
         )
-        return f'from viewtail import {names}\n\ncity = Entity("{self.names.rows}.city")\n\nviews = [\n{views}\n]\n'
-
-    def declare(self) -> str:
-        """Write the declarations, and return their text; beside `views` there is `nothing`, to forget them by."""
-        text = self.declarations()
-        (self.folder / f"{self.module}.py").write_text(f"{text}\nnothing = []\n" if self.module != "views" else text)
+        text = f'from viewtail import {names}\n\ncity = Entity("{self.names.rows}.city")\n\nviews = [\n{views}\n]\n'
+        (self.folder / f"{self.module}.py").write_text(text)
         return text
 
     def start(self, *, stays: bool) -> Run:
         """`viewtail run`."""
         return Run(self.folder, self.environ, stays=stays, arguments=self._with_config("run"), cwd=self.cwd)
 
-    def viewtail(self, *arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
+    def viewtail(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """A command beside it. Raises DemoError where it does not end."""
-        return process.ran(self._with_config(*arguments), {**self.environ, **environ}, self.cwd)
+        return process.ran(self._with_config(*arguments), self.environ, self.cwd)
 
     def require(self, *arguments: str) -> str:
         """What a command prints. Raises DemoError where its exit code is not 0."""
