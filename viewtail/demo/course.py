@@ -11,6 +11,8 @@ from typing import Any
 
 import pymysql
 
+from viewtail.changes.extras import how_to_install
+from viewtail.console_beside import NEEDED
 from viewtail.demo import given, screen
 from viewtail.demo.hands import Hands
 from viewtail.demo.load import Load
@@ -100,8 +102,10 @@ class Course:
 
     def _say_where(self) -> None:
         """Where a person can look beside: the console, and a second terminal."""
-        console = getattr(self._place.settings(), "console", None)
-        if console is not None and console.port:
+        console = self._place.settings().console
+        if lacking := next(filter(None, map(how_to_install, NEEDED)), ""):
+            line(f"a page that shows it: {lacking}", "dim")
+        elif console.port:
             line(f"look beside:         http://{console.host}:{console.port}", "bold")
         if not self._place.is_given:
             line(f"in another terminal: cd {screen.short(self._place.folder)} && {called()} status", "dim")

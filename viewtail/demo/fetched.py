@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -12,7 +11,7 @@ from viewtail.demo.given import CLIENTS
 from viewtail.demo.place import TITLES, Names, Place
 from viewtail.demo.process import DemoError, environment
 from viewtail.demo.screen import line, short
-from viewtail.settings import CONFIG_FILE, Metrics, Settings
+from viewtail.settings import CONFIG_FILE, ConsoleSettings, Metrics
 
 NAMES = Names(rows="geo", own="viewtail", prefix="")
 _SECTIONS = {"mysql": "source", "redis": "redis", "elasticsearch": "elasticsearch", "kafka": "kafka"}
@@ -64,24 +63,12 @@ def _settings(addresses: dict[str, str]) -> str:
     """The text of viewtail.toml."""
     groups = {_SECTIONS[store]: {"url": f'"{url}"'} for store, url in addresses.items()}
     groups["cleaner"] = {"share": "0"}  # it might mend the damage before `verify --repair` shows it
-    groups["metrics"] = {"port": str(port_near(Metrics().port))}
-    if (console := getattr(Settings(), "console", None)) is not None:
-        groups["console"] = {"port": str(port_near(console.port))}
+    groups["metrics"] = {"port": str(servers.port_near(Metrics().port))}
+    groups["console"] = {"port": str(servers.port_near(ConsoleSettings().port))}
     return "\n".join(
         f"[{group}]\n" + "\n".join(f"{name} = {value}" for name, value in settings.items()) + "\n"
         for group, settings in groups.items()
     )
-
-
-def port_near(port: int) -> int:
-    """That port, or a free one where somebody listens there."""
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind(("127.0.0.1", port))
-        except OSError:
-            return servers.free_port()
-    return port
 
 
 def compose() -> str:

@@ -20,7 +20,7 @@ from viewtail.changes.extras import how_to_install
 from viewtail.composition import own_tables
 from viewtail.demo.place import Names, Place
 from viewtail.demo.process import DemoError
-from viewtail.demo.servers import free_port
+from viewtail.demo.servers import port_near
 from viewtail.operations import forget
 from viewtail.servers.login import Server
 from viewtail.servers.patience import COMMAND
@@ -79,7 +79,8 @@ def _environ(settings: Settings, folder: Path) -> dict[str, str]:
     told = {
         "VIEWS": f"{MODULE}:views",
         "SOURCE__DATABASE": NAMES.own,
-        "METRICS__PORT": str(free_port()),
+        "METRICS__PORT": str(port_near(settings.metrics.port)),
+        "CONSOLE__PORT": str(port_near(settings.console.port)),
         "CLEANER__SHARE": "0",  # it might mend the damage before `verify --repair` shows it
         "MYSQL__URL": urlsplit(url.get_secret_value())._replace(path=f"/{NAMES.own}").geturl(),
         **{f"MYSQL__{name.upper()}": _text(value) for name, value in login.items() if value is not None},

@@ -7,6 +7,7 @@ package `stack` among those of a user would be found in its place.
 from __future__ import annotations
 
 import shutil
+import socket
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -124,6 +125,12 @@ def compose_file() -> Path:
     return places.CHECKOUT / "docker-compose.yml"
 
 
-def free_port() -> int:
-    """A TCP port of 127.0.0.1 that nobody listens on now."""
-    return one_server.free_port()
+def port_near(port: int) -> int:
+    """That port, or a free one where somebody listens there."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return one_server.free_port()
+    return port
