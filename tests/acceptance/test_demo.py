@@ -93,7 +93,11 @@ def test_what_is_kept_can_be_tried_and_goes_when_it_is_stopped() -> None:
     try:
         done = _run([*DEMO, *SMALL, "--keep"])
         assert done.returncode == 0, done.stdout + done.stderr
-        assert "viewtail demo --stop" in done.stdout and "find city_by_country FR" in done.stdout
+        assert (
+            TWO_VIEWS in done.stdout
+            and "viewtail demo --stop" in done.stdout
+            and "find city_by_country FR" in done.stdout
+        )
         found = _run([*VIEWTAIL, "get", "city", "2988507"], cwd=kept)
         assert found.returncode == 0 and "Paris" in found.stdout, found.stdout + found.stderr
     finally:

@@ -6,17 +6,19 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
 import tarfile
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from stack import Server
-from stack.places import CHECKOUT
+from stack.places import CHECKOUT, cache_directory
 from tests.support.asking import ask
 from tests.support.running import addresses
 
@@ -61,6 +63,38 @@ def run(*argv: str, cwd: Path | None = None, code: int = 0, **environment: str) 
     )
     assert done.returncode == code, f"{' '.join(argv[:5])}: {done.returncode}\n{done.stdout}\n{done.stderr}"
     return done.stdout + done.stderr
+
+
+def commands() -> Iterator[str]:
+    """Of all processes of the machine."""
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):
+            yield path.read_text(errors="replace")
+
+
+def test_the_demo_of_the_wheel_shows_what_it_has_clients_for_and_leaves_nothing_but_fetched_servers(
+    installed: Path, tmp_path: Path
+) -> None:
+    """Before the next one: that installs the other clients."""
+    folders = {"HOME": str(tmp_path / "home"), "XDG_CACHE_HOME": str(tmp_path / "cache")}
+    package = next(installed.parent.glob("lib/*/site-packages/viewtail"))
+    before = {path for path in package.rglob("*") if path.suffix != ".pyc"}
+    (tmp_path / "stack.py").write_text("raise AssertionError('a module of the user')\n")
+    said = run(
+        str(installed / "viewtail"),
+        *("demo", "--yes"),
+        cwd=tmp_path,
+        **folders,
+        VIEWTAIL_STACK_CACHE=str(cache_directory()),
+    )
+    assert "viewtail demo: 2 views, 600 rows: each equals its table" in said
+    assert "Elasticsearch   is not shown: pip install 'viewtail[elasticsearch]'" in said
+    (folder,) = re.findall(r"cd (\S+) &&", said)
+    assert folder.startswith("cache/viewtail/demo-")
+    assert [path for path in (tmp_path / "cache").rglob("*") if path.name != "viewtail"] == []
+    assert not (tmp_path / "home").exists()
+    assert {path for path in package.rglob("*") if path.suffix != ".pyc"} - before <= {*package.rglob("__pycache__")}
+    assert not [command for command in commands() if str(tmp_path) in command or str(installed) in command]
 
 
 def test_an_environment_without_extras_has_no_client_that_nobody_asked_for_and_says_what_lacks(

@@ -14,8 +14,6 @@ from viewtail.demo.place import TITLES, Place
 from viewtail.demo.rows import Cities, City
 from viewtail.settings import Settings
 
-POLL_S = 0.1
-
 
 class Store(Protocol):
     """One of the places that a view is in."""
