@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+import io
+import os
+import pty
 import re
+import sys
+import termios
+import threading
+import time
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -17,7 +24,7 @@ from tests.support import picture
 from tests.support.terminal import Screen
 from viewtail.changes.errors import MisuseError
 from viewtail.demo import fetched, given, servers
-from viewtail.demo.hands import ENTER, KILL, NOTHING, Moment, Nobody
+from viewtail.demo.hands import END, ENTER, KILL, NOTHING, Moment, Nobody, Person, hands
 from viewtail.demo.place import TITLES, Place, refused
 from viewtail.demo.process import DemoError
 from viewtail.demo.rows import Behind, Change, City, behind, cities
@@ -128,6 +135,39 @@ def test_without_a_person_one_worker_is_killed_and_the_demo_goes_on_when_it_is_h
     for key, cases in moments.items():
         for seconds, kills, healed_s in cases:
             assert Nobody().meanwhile(0, Moment(seconds=seconds, kills=kills, healed_s=healed_s)) == key
+
+
+def test_keys_are_taken_as_they_are_pressed_and_the_terminal_is_left_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    leader, follower = pty.openpty()
+    with os.fdopen(follower, "r+b", buffering=0) as terminal:
+        before = termios.tcgetattr(follower)
+        monkeypatch.setattr(sys, "stdin", terminal)
+        monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(_Terminal(), write_through=True))
+        with hands(is_sure=False) as person:
+            assert isinstance(person, Person)
+            for typed, key in ((b"k", KILL), (b"\n", ENTER), (b"x", NOTHING), (b"q", END)):
+                os.write(leader, typed)
+                assert person.meanwhile(5, Moment(seconds=0, kills=0, healed_s=None)) == key, typed
+            assert person.meanwhile(0, Moment(seconds=0, kills=0, healed_s=None)) == NOTHING
+            for typed, goes_on in ((b"xk\n", True), (b"q", False)):
+                threading.Timer(0, _type, (leader, typed)).start()
+                assert person.goes_on("change a row") == goes_on, typed
+        assert termios.tcgetattr(follower) == before
+        with hands(is_sure=True) as nobody:
+            assert isinstance(nobody, Nobody)
+    os.close(leader)
+
+
+def _type(terminal: int, keys: bytes) -> None:
+    """One by one, as a person does."""
+    for key in keys:
+        os.write(terminal, bytes([key]))
+        time.sleep(0.05)
+
+
+class _Terminal(io.BytesIO):
+    def isatty(self) -> bool:
+        return True
 
 
 def test_a_store_that_there_is_not_and_mysql_cannot_be_left_out() -> None:

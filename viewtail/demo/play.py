@@ -21,6 +21,7 @@ from viewtail.demo.process import stop_kept
 from viewtail.demo.screen import heading, line
 from viewtail.signals import EXIT_STOPPED
 
+_ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)  # the last: the terminal is closed
 _TRY = {
     "mysql": "find {view} FR",
     "redis": f"get {{view}} {PARIS}",
@@ -44,7 +45,7 @@ def demo(config: Path | None, wishes: Wishes) -> int:
     is_given = given.is_given(config, os.environ)
     if is_given and wishes.is_kept:
         raise MisuseError("--keep is for servers that the demo starts; from yours it removes all that it made")
-    for number in (signal.SIGTERM, signal.SIGINT):
+    for number in _ENDING:
         signal.signal(number, _interrupt)
     try:
         return _played(config, wishes, is_given=is_given)
@@ -62,7 +63,7 @@ def stop() -> int:
 
 def _interrupt(*_: object) -> NoReturn:
     # A terminal signals its whole group, and whoever started this may pass it on: a second one would end the cleaning.
-    for number in (signal.SIGTERM, signal.SIGINT):
+    for number in _ENDING:
         signal.signal(number, signal.SIG_IGN)
     raise KeyboardInterrupt
 
