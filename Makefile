@@ -1,6 +1,6 @@
 # `make test` checks a clean checkout, with a part of what is long (`make whole`: all of it); it needs Python 3.11 or
 # newer, make, and for the servers a Debian machine (python3 -m stack says what is missing).
-.PHONY: dist screenshots venv test lint pytest demo picture demo-kafka demo-jogchat demo-bank demo-friendfeed demo-orders demo-unshatter whole bench bench-peers scale fuzz differential limits tenants servers verdicts convergence documents tenant-schedules topics verify-live replays rebuilds adoptions adopt-peers polling commands matrix up down install clean
+.PHONY: dist manifest screenshots venv test lint pytest demo picture demo-kafka demo-jogchat demo-bank demo-friendfeed demo-orders demo-unshatter whole bench bench-peers scale fuzz differential limits tenants servers verdicts convergence documents tenant-schedules topics verify-live replays rebuilds adoptions adopt-peers polling commands matrix up down install clean
 
 SHELL := /bin/sh
 .DEFAULT_GOAL := test
@@ -115,6 +115,10 @@ dist: venv
 	rm -rf dist
 	$(BIN)/python -m build --no-isolation --outdir dist .
 	VIEWTAIL_TEST_PYTHONS="$(PYTHONS)" $(BIN)/pytest -q tests/acceptance/test_distribution.py
+
+# deploy/kubernetes.yml from the Helm chart.
+manifest: venv
+	$(BIN)/python -m tests.support.chart
 
 # 200 schedules of faults on two servers under one view, between which rows move; each ends with the rows of both in it.
 servers: venv

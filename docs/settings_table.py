@@ -1,4 +1,5 @@
-"""Writes the table of settings into docs/reference.md, from the models in viewtail/settings.py.
+"""Writes the table of settings into docs/reference.md, from the models in viewtail/settings.py, and the same settings
+into the schema of the Helm chart.
 
 python docs/settings_table.py            # rewrite it
 python docs/settings_table.py --check    # exit 1 when it is not what the models say
@@ -13,6 +14,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
+import chart_settings
 from generated import GeneratedPart
 
 from viewtail.settings import Settings, known_names, variable
@@ -84,4 +86,4 @@ def rewritten(page: str) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(PART.run(table()))
+    sys.exit(max(PART.run(table()), chart_settings.run()))

@@ -6,7 +6,21 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from . import archives, chromium, connect, containers, elasticsearch, kafka, kcat, mariadb, mysql, percona, redis
+from . import (
+    archives,
+    chromium,
+    connect,
+    containers,
+    elasticsearch,
+    helm,
+    kafka,
+    kcat,
+    mariadb,
+    mysql,
+    percona,
+    python,
+    redis,
+)
 from .errors import StackError
 from .places import progress, run_directory
 from .server import Server, remembered_port, running_in
@@ -85,6 +99,8 @@ def _install(names: list[str], engine: str) -> int:
         progress(f"kcat: {kcat.install()}")
         progress(f"chromium: {chromium.install()}")
         progress(f"debezium: {connect.debezium_mysql()}, {connect.debezium_jdbc()}")
+        progress(f"helm: {helm.install()}")
+        progress(f"python: {python.install()}")
         progress(f"mariadb's plugins: {mariadb.plugins()}")  # tests encrypt its binlogs
     return 0
 

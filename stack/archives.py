@@ -75,7 +75,10 @@ def command(prefix: Path, program: str) -> tuple[str, ...]:
 
 
 def wrap(prefix: Path, program: Path) -> None:
-    """Put a script in the place of `program` that starts it as `command` does, for others who start it by path."""
+    """Put a script in the place of `program` that starts it as `command` does, for others who start it by path.
+
+    The program is told the path by which it was started: a Python finds its environment by that.
+    """
     original = program.rename(program.with_name(f"{program.name}.original"))
     up = "/".join([".."] * len(program.parent.relative_to(prefix).parts))
     libraries = ":".join(f"$prefix/{path.relative_to(prefix)}" for path in library_directories(prefix))
@@ -84,7 +87,7 @@ def wrap(prefix: Path, program: Path) -> None:
         'here=$(dirname "$(readlink -f "$0")")\n'
         f"prefix=$here/{up}\n"
         f'exec "$prefix/{_loader(prefix).relative_to(prefix)}" --library-path "{libraries}" '
-        f'"$here/{original.name}" "$@"\n'
+        f'--argv0 "$0" "$here/{original.name}" "$@"\n'
     )
     program.chmod(0o755)
 

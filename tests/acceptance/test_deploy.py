@@ -28,6 +28,7 @@ from tests.support.running import CLEANING, Run, clean_environment, wait_for
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 DEPLOY = CHECKOUT / "deploy"
+PASSWORD = "of the Secret"
 VIEWS = """
 from viewtail import Entity, RedisHash, Topic
 
@@ -125,20 +126,25 @@ class Pod:
         (container,) = spec["containers"]
         self.port = port
         self.probes = {name: container[f"{name}Probe"]["httpGet"]["path"] for name in ("liveness", "readiness")}
+        (secrets,) = (one["projected"]["sources"] for one in spec["volumes"] if one["name"] == "secrets")
+        paths = {item["key"]: item["path"] for one in secrets for item in one["secret"]["items"]}
         contents = {
             "views": objects["ConfigMap"]["data"],
-            "secrets": objects["Secret"]["stringData"],
+            "secrets": {paths["source-password"]: PASSWORD},
             "tmp": {},
         }
-        self.secrets = contents["secrets"]
         mounts = {one["mountPath"]: folder / one["name"] for one in container["volumeMounts"]}
         for path, place in mounts.items():
             place.mkdir(parents=True)
             for name, text in contents[place.name].items():
-                (place / name).write_text(self._here(text, servers, mounts) if name.endswith(".toml") else text)
+                (place / name).write_text(text)
             assert path.startswith("/")
         env = {one["name"]: one["value"] for one in container["env"]}
         assert env["VIEWTAIL_METRICS__PORT"] == "9464"
+        for name, address in servers.items():
+            (variable,) = (one for one in env if name in env[one])
+            env[variable] = env[variable].replace(name, address)
+        env["VIEWTAIL_SECRETS_DIR"] = str(mounts[env["VIEWTAIL_SECRETS_DIR"]])
         # Both replicas are on one machine here.
         env |= {"VIEWTAIL_METRICS__PORT": str(port), "VIEWTAIL_METRICS__HOST": "127.0.0.1"}
         program, *arguments = [*container["command"], *container["args"]]
@@ -153,13 +159,6 @@ class Pod:
                 stdout=log,
                 stderr=log,
             )
-
-    @staticmethod
-    def _here(text: str, servers: dict[str, str], mounts: dict[str, Path]) -> str:
-        for name, address in servers.items():
-            assert text.count(name) == 1, name
-            text = text.replace(name, address)
-        return text.replace('"/secrets/', f'"{mounts["/secrets"]}/')
 
     def probe(self, name: str) -> tuple[int, dict[str, Any]]:
         code, body = ask(self.port, self.probes[name])
@@ -203,7 +202,7 @@ def test_the_manifest_runs_twice_with_its_files_and_the_second_takes_over(
                     "CREATE DATABASE shop",
                     "CREATE TABLE shop.user (id INT PRIMARY KEY, username VARCHAR(40), email VARCHAR(100))",
                     "INSERT INTO shop.user VALUES (1, 'ada', 'ada@example.org')",
-                    f"CREATE USER viewtail IDENTIFIED BY '{pod.secrets['source-password']}'",
+                    f"CREATE USER viewtail IDENTIFIED BY '{PASSWORD}'",
                     *grants,
                 )
             pods.append(pod)

@@ -97,7 +97,7 @@ def test_a_metric_or_label_that_nobody_serves_is_found() -> None:
 
 
 def test_the_manifest_has_all_that_it_refers_to(objects: dict[str, dict[str, Any]], container: dict[str, Any]) -> None:
-    assert set(objects) == {"Secret", "ConfigMap", "Deployment", "PodDisruptionBudget"}
+    assert set(objects) == {"ServiceAccount", "ConfigMap", "Deployment", "PodDisruptionBudget"}
     pod = objects["Deployment"]["spec"]["template"]
     labels = pod["metadata"]["labels"]
     for kind in ("Deployment", "PodDisruptionBudget"):
@@ -105,7 +105,11 @@ def test_the_manifest_has_all_that_it_refers_to(objects: dict[str, dict[str, Any
     volumes = {one["name"]: one for one in pod["spec"]["volumes"]}
     assert {one["name"] for one in container["volumeMounts"]} == set(volumes)
     assert volumes["views"]["configMap"]["name"] == objects["ConfigMap"]["metadata"]["name"]
-    assert volumes["secrets"]["secret"]["secretName"] == objects["Secret"]["metadata"]["name"]
+    assert pod["spec"]["serviceAccountName"] == objects["ServiceAccount"]["metadata"]["name"]
+    (source,) = volumes["secrets"]["projected"]["sources"]
+    (item,) = source["secret"]["items"]
+    head = (DEPLOY / "kubernetes.yml").read_text().partition("---")[0]
+    assert f"kubectl create secret generic {source['secret']['name']} --from-literal={item['key']}=" in head
     ports = {one["name"]: one["containerPort"] for one in container["ports"]}
     env = {one["name"]: one["value"] for one in container["env"]}
     assert (

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
+import json
 import os
 import re
 import subprocess
@@ -48,6 +50,15 @@ def test_the_settings_table_is_what_the_models_say() -> None:
     page = _script("settings_table")
     assert page.rewritten(REFERENCE) == REFERENCE, "run: python docs/settings_table.py"
     assert "`VIEWTAIL_SOURCE__URL`" in REFERENCE
+
+
+def test_the_schema_of_the_helm_chart_has_the_settings_that_the_models_have() -> None:
+    _script("settings_table")
+    settings = importlib.import_module("chart_settings")
+    schema = json.loads(settings.SCHEMA.read_text())
+    assert settings.rewritten(schema) == schema, "run: python docs/settings_table.py"
+    groups = schema["$defs"]["settings"]["properties"]
+    assert "url" in groups["source"]["properties"] and "password" not in groups["source"]["properties"]
 
 
 def test_the_page_of_lint_has_every_rule_as_its_data_says() -> None:
