@@ -5,7 +5,9 @@
 SHELL := /bin/sh
 .DEFAULT_GOAL := test
 BIN := .venv/bin
-PYTHONS = $(shell for p in python3.11 python3.12 python3.13 python3.14; do $$p -V >/dev/null 2>&1 && echo $$p; done)
+# Those on the PATH, those of pyenv, and those that Debian's newest suite has.
+PYTHONS = $(shell for p in python3.11 python3.12 python3.13 python3.14 "$$(pyenv root 2>/dev/null)"/versions/3.1[1-4]*/bin/python; do \
+	$$p -V >/dev/null 2>&1 && echo $$p; done) 3.13 3.14
 PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && { echo $$p; break; }; done)
 
@@ -110,7 +112,7 @@ limits: venv
 tenants: venv
 	$(BIN)/python -m bench.tenants
 
-# Wheel and sdist in dist/, tried in an empty environment of each Python that is on the PATH.
+# Wheel and sdist in dist/, tried in an empty environment of each Python that the machine has or stack/ fetches.
 dist: venv
 	rm -rf dist
 	$(BIN)/python -m build --no-isolation --outdir dist .

@@ -1,6 +1,7 @@
 """What users install: the wheel in an empty environment, with the clients that they ask for and no others.
 
-`make dist` tries each Python that VIEWTAIL_TEST_PYTHONS names; a run of all tests the one that runs them.
+Each Python that VIEWTAIL_TEST_PYTHONS names is tried, a path or a version that stack/ fetches; by default the one that
+runs the tests, and the newest. `make dist` tries all that the machine has.
 """
 
 from __future__ import annotations
@@ -17,14 +18,14 @@ from pathlib import Path
 
 import pytest
 
-from stack import Server
+from stack import Server, python
 from stack.places import CHECKOUT, cache_directory
 from tests.support.asking import ask
-from tests.support.running import addresses
+from tests.support.running import addresses, wait_for
 
 pytestmark = [pytest.mark.mysql, pytest.mark.slow, pytest.mark.timeout(900)]
 
-PYTHONS = os.environ.get("VIEWTAIL_TEST_PYTHONS", sys.executable).split()
+PYTHONS = os.environ.get("VIEWTAIL_TEST_PYTHONS", f"{sys.executable} {python.NEWEST}").split()
 VIEWS = """
 from viewtail import Entity, IndexTable, SearchIndex, Topic
 
@@ -34,6 +35,15 @@ searched = [SearchIndex("users", user, fields={"email": "text"})]
 published = [Topic("dist.user", user)]
 """
 ALL = "elasticsearch,kafka,serve"
+IMPORT_EVERYTHING = """
+import importlib, pkgutil, sys
+for name in ("offsets", "ingest", "projectors", "viewtail"):
+    package = importlib.import_module(name)
+    for module in pkgutil.walk_packages(package.__path__, name + "."):
+        if not module.name.endswith("__main__"):
+            importlib.import_module(module.name)
+print(len(sys.modules), "modules of Python", sys.version)
+"""
 NOBODY_THERE = {"VIEWTAIL_ELASTICSEARCH__URL": "http://127.0.0.1:9", "VIEWTAIL_KAFKA__URL": "kafka://127.0.0.1:9"}
 
 
@@ -49,7 +59,10 @@ def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def installed(request: pytest.FixtureRequest, dist: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """The folder of the commands of an environment that has viewtail without extras."""
     folder = tmp_path_factory.mktemp("empty")
-    run(request.param, "-m", "venv", str(folder))
+    interpreter = str(python.install(request.param)) if request.param in python.VERSIONS else request.param
+    run(interpreter, "-m", "venv", str(folder))
+    if request.param in python.VERSIONS:
+        assert f"Python {request.param}." in run(str(folder / "bin/python"), "-V")
     (wheel,) = dist.glob("*.whl")
     run(str(folder / "bin/pip"), "install", "--quiet", "--disable-pip-version-check", str(wheel))
     yield folder / "bin"
@@ -123,6 +136,55 @@ def test_an_environment_without_extras_has_no_client_that_nobody_asked_for_and_s
     for views in ("searched", "published"):
         said = run(viewtail, "check", cwd=tmp_path, code=1, **settings, VIEWTAIL_VIEWS=f"views:{views}")
         assert "not installed" not in said and "127.0.0.1:9" in said
+
+
+def test_on_each_python_every_module_imports_and_a_view_is_filled_and_follows(
+    installed: Path, dist: Path, mysql_server: Server, tmp_path: Path
+) -> None:
+    (wheel,) = dist.glob("*.whl")
+    run(str(installed / "pip"), "install", "--quiet", "--disable-pip-version-check", f"{wheel}[{ALL}]")
+    assert " modules of Python 3." in run(str(installed / "python"), "-c", IMPORT_EVERYTHING, cwd=tmp_path)
+
+    for database in ("dist_new", "dist_new_views"):
+        ask(mysql_server, f"DROP DATABASE IF EXISTS {database}")
+    ask(mysql_server, "CREATE DATABASE dist_new")
+    ask(mysql_server, "CREATE TABLE dist_new.user (id INT PRIMARY KEY, email VARCHAR(40), tags JSON, born DATE)")
+    ask(mysql_server, "INSERT INTO dist_new.user VALUES (1, 'ada@example.org', '[1]', '1815-12-10')")
+    viewtail, settings = str(installed / "viewtail"), {"VIEWTAIL_METRICS__PORT": "0", "VIEWTAIL_CONSOLE__PORT": "0"}
+    settings["VIEWTAIL_MYSQL__URL"] = f"{mysql_server.url}/dist_new_views"
+    run(viewtail, "init", "--source", f"{mysql_server.url}/dist_new", cwd=tmp_path)
+    assert "dist_new.user" in (tmp_path / "views.py").read_text()
+    (tmp_path / "views.py").write_text(VIEWS.replace("dist.user", "dist_new.user"))
+    assert " 0 failures" in run(viewtail, "check", cwd=tmp_path, **settings)
+    given = {name: value for name, value in os.environ.items() if not name.startswith("VIEWTAIL_")}
+    with (tmp_path / "log").open("wb") as log:
+        process = subprocess.Popen(
+            [viewtail, "run"], cwd=tmp_path, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env={**given, **settings}
+        )
+    try:
+        index = "SELECT id FROM dist_new_views.user_by_email WHERE email = 'ada@example.org'"
+        wait_for("the view is filled", lambda: ask(mysql_server, index) == [(1,)])
+        ask(mysql_server, "INSERT INTO dist_new.user VALUES (2, 'grace@example.org', NULL, NULL)")
+        later = index.replace("ada", "grace")
+        wait_for("it follows", lambda: ask(mysql_server, later) == [(2,)])
+        said = run(viewtail, "find", "user_by_email", "grace@example.org", cwd=tmp_path, **settings)
+        assert "grace@example.org" in said
+        process.terminate()
+        assert process.wait(20) == 0, (tmp_path / "log").read_text()
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_pipx_runs_it_without_an_installation(dist: Path, tmp_path: Path) -> None:
+    (wheel,) = dist.glob("*.whl")
+    places = {f"PIPX_{name}": str(tmp_path / name.lower()) for name in ("HOME", "BIN_DIR", "MAN_DIR")}
+    pipx = (sys.executable, "-m", "pipx")
+    said = run(*pipx, "run", "--spec", str(wheel), "viewtail", "--version", cwd=tmp_path, **places)
+    assert "viewtail 0." in said
+    run(*pipx, "install", "--quiet", f"viewtail[{ALL}] @ {wheel.as_uri()}", cwd=tmp_path, **places)
+    assert "viewtail 0." in run(str(tmp_path / "bin_dir/viewtail"), "--version", cwd=tmp_path)
+    assert "Usage: viewtail serve" in run(str(tmp_path / "bin_dir/viewtail"), "serve", "--help", cwd=tmp_path)
 
 
 def test_the_sdist_builds_the_same_wheel_and_has_the_license(dist: Path, tmp_path: Path) -> None:

@@ -218,7 +218,7 @@ def test_prometheus_operator_finds_the_pods_and_the_alerts_of_deploy() -> None:
 
 
 def test_the_notes_name_what_the_release_is_called_and_the_port_of_the_console(tmp_path: Path) -> None:
-    console = Settings().console.port  # type: ignore[attr-defined]
+    console = Settings().console.port
     said = chart.notes(tmp_path / "default", "shop", chart.values("image"))
     assert f"port-forward deployment/shop-viewtail {console}\n" in said
     assert "exec deployment/shop-viewtail -- viewtail status" in said

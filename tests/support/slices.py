@@ -26,6 +26,7 @@ ONE_IN = {
     "tests/acceptance/test_killed_deployment.py": 1,
     "tests/acceptance/test_demo.py": 1,  # what a new user runs first
     "tests/acceptance/test_helm_chart.py": 1,
+    "tests/acceptance/test_container_build.py": 1,
     "tests/acceptance/test_distribution.py": 1,  # what users install
     "tests/acceptance/": 7,
     "tests/faults/": 7,

@@ -5,11 +5,11 @@ from __future__ import annotations
 
 import ast
 import re
-import shutil
 import subprocess
 import sys
 import tomllib
 import zipfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,53 +17,11 @@ import pytest
 import yaml
 
 from stack.places import CHECKOUT
+from tests.support.dockerfile import Build, context, is_sent, stages
 
 PYPROJECT: dict[str, Any] = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())
 PACKAGES: list[str] = PYPROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]
 PAGES = ("README.md", "docs/deployments.md", "docs/servers.md", "docker-compose.yml")
-
-
-def context() -> list[str]:
-    """The files that docker sends to a build: the last pattern of .dockerignore that fits one decides."""
-    patterns = [
-        (line.removeprefix("!"), line.startswith("!"))
-        for line in (CHECKOUT / ".dockerignore").read_text().split()
-        if not line.startswith("#")
-    ]
-    files = subprocess.run(
-        ["git", "ls-files", "--cached", "--others", "--exclude-standard"], cwd=CHECKOUT, capture_output=True, text=True
-    )
-    assert files.returncode == 0, files.stderr
-    return [name for name in files.stdout.splitlines() if is_sent(name, patterns) and (CHECKOUT / name).exists()]
-
-
-def is_sent(name: str, patterns: list[tuple[str, bool]]) -> bool:
-    """A pattern fits a path and everything below it; `*` stays within a folder, `**` does not."""
-    sent = True
-    for pattern, is_exception in patterns:
-        if re.match(translated(pattern) + "(/|$)", name):
-            sent = is_exception
-    return sent
-
-
-def translated(pattern: str) -> str:
-    parts = (re.escape(part).replace(r"\*", "[^/]*") for part in pattern.strip("/").split("/"))
-    return "/".join(".*" if part == "[^/]*[^/]*" else part for part in parts).replace(".*/", "(.*/)?")
-
-
-def copied(sent: list[str], into: Path) -> None:
-    """What the COPY lines of the first stage bring to its folder; fails as docker does where one finds nothing."""
-    first_stage = (CHECKOUT / "Dockerfile").read_text().split("\nFROM ")[1]
-    for line in re.findall(r"^COPY (.+)$", first_stage, re.MULTILINE):
-        *sources, target = line.split()
-        for source in sources:
-            found = [name for name in sent if name == source or name.startswith(source + "/")]
-            assert found, f"COPY {line}: {source!r} is not in the build context; .dockerignore leaves it out"
-            for name in found:
-                is_folder = name != source
-                to = into / target / (name.removeprefix(source + "/") if is_folder else Path(name).name)
-                to.parent.mkdir(parents=True, exist_ok=True)
-                shutil.copy(CHECKOUT / name, to)
 
 
 def wheel(folder: Path, out: Path) -> set[str]:
@@ -75,8 +33,10 @@ def wheel(folder: Path, out: Path) -> set[str]:
 
 
 def test_the_container_is_built_of_all_files_of_the_packages(tmp_path: Path) -> None:
-    copied(context(), tmp_path / "build")
-    assert wheel(tmp_path / "build", tmp_path / "in") == wheel(CHECKOUT, tmp_path / "of")
+    build = Build(tmp_path / "root", Path(sys.executable), {}, context())
+    (first, _) = stages((CHECKOUT / "Dockerfile").read_text())
+    build.carry_out(replace(first, steps=[step for step in first.steps if step.name != "RUN"]))
+    assert wheel(tmp_path / "root/build", tmp_path / "in") == wheel(CHECKOUT, tmp_path / "of")
 
 
 def test_what_is_sent_to_the_build_follows_the_rules_of_docker() -> None:

@@ -64,7 +64,7 @@ def test_the_command_is_installed(wheel: Path) -> None:
     assert "viewtail = viewtail.main:main" in archive.read(entry_points).decode()
 
 
-@pytest.mark.parametrize("name", ["requirements.txt", "requirements-dev.txt"])
+@pytest.mark.parametrize("name", ["requirements.txt", "requirements-dev.txt", "requirements-build.txt"])
 def test_requirements_are_pinned_with_hashes_and_name_no_address(name: str) -> None:
     text = (CHECKOUT / name).read_text()
     entries = [entry for entry in re.split(r"\n(?=\S)", text.replace("\\\n", " ")) if entry[:1] not in "#\n"]
@@ -74,6 +74,19 @@ def test_requirements_are_pinned_with_hashes_and_name_no_address(name: str) -> N
         assert "--hash=sha256:" in entry, entry
     assert "://" not in text
     assert "--index-url" not in text
+
+
+def test_the_container_is_built_with_the_tools_that_build_the_wheel_here() -> None:
+    entries = {name: _entries(name) for name in ("requirements-build.txt", "requirements-dev.txt")}
+    assert {"build", "hatchling"} <= entries["requirements-build.txt"].keys()
+    assert entries["requirements-build.txt"].items() <= entries["requirements-dev.txt"].items()
+
+
+def _entries(name: str) -> dict[str, list[str]]:
+    """By package: its version and hashes."""
+    text = re.sub(r"^ *#.*\n", "", (CHECKOUT / name).read_text(), flags=re.MULTILINE)
+    entries = [entry.split() for entry in text.replace("\\\n", " ").splitlines()]
+    return {words[0].partition("==")[0]: words for words in entries if words}
 
 
 def _empty_environment(directory: Path) -> Path:
