@@ -172,7 +172,11 @@ USER = Entity("shop.user")
     ("source", "view", "text"),
     [
         ('views = [\n    RedisHash("card", user, fields=["a"]),\n]', "card", 'RedisHash("card", user, fields=["a"])'),
-        ('card = viewtail.RedisHash(name="card",\n  entity=user)', "card", 'card = RedisHash(name="card",\nentity=user)'),
+        (
+            'card = viewtail.RedisHash(name="card",\n  entity=user)',
+            "card",
+            'card = RedisHash(name="card",\nentity=user)',
+        ),
         ('views = [RedisHash(f"card_{n}", user) for n in range(3)]', "card_1", None),
         ('views = [IndexTable("card", user)]', "card", None),
         ('views = [RedisHash("card", a), RedisHash("card", b)]', "card", None),

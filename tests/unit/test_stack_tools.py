@@ -16,7 +16,7 @@ def test_a_python_that_debian_does_not_have_is_refused_with_those_that_it_has() 
 
 
 @pytest.mark.parametrize("version", [None, "go1.19.8"])
-def test_helm_is_not_built_without_a_go_that_can(
+def test_helm_is_built_with_the_go_of_debian_where_the_machine_has_none_that_can(
     version: str | None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     if version is not None:
@@ -24,7 +24,7 @@ def test_helm_is_not_built_without_a_go_that_can(
         (tmp_path / "go").chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setenv("VIEWTAIL_STACK_CACHE", str(tmp_path / "cache"))
-    with pytest.raises(ServerUnavailable, match=r"Go 1\.26 or newer, and this machine has none:.*" + (version or "$")):
+    with pytest.raises(ServerUnavailable, match="go: this machine has no apt-get and no dpkg"):
         helm.install()
     assert not helm_folders(tmp_path / "cache")
 
