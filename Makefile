@@ -1,6 +1,6 @@
 # `make test` checks a clean checkout, with a part of what is long (`make whole`: all of it); it needs Python 3.11 or
 # newer, make, and for the servers a Debian machine (python3 -m stack says what is missing).
-.PHONY: dist manifest screenshots venv test lint pytest demo picture demo-kafka demo-jogchat demo-bank demo-friendfeed demo-orders demo-unshatter whole bench bench-peers scale fuzz differential limits tenants servers verdicts convergence documents tenant-schedules topics verify-live replays rebuilds adoptions adopt-peers polling commands matrix up down install clean
+.PHONY: dist manifest screenshots venv test lint pytest demo picture demo-kafka demo-jogchat demo-bank demo-friendfeed demo-orders demo-unshatter whole bench bench-peers scale fuzz differential limits tenants servers verdicts convergence documents tenant-schedules topics verify-live replays rebuilds adoptions adopt-peers polling commands matrix site up down install clean
 
 SHELL := /bin/sh
 .DEFAULT_GOAL := test
@@ -197,6 +197,10 @@ build/pgsync/stamp:
 matrix: venv
 	VIEWTAIL_TEST_ALL_ALGORITHMS=1 $(BIN)/pytest -q --timeout 600 tests/integration/test_schema_changes.py
 
+# The pages of docs/ as a site, in site/; to read it: python3 -m http.server -d site
+site: venv
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
 up: venv
 	$(BIN)/python -m stack up
 
@@ -205,4 +209,4 @@ down: venv
 
 clean:
 	-test ! -d .stack/run || python3 -m stack down
-	rm -rf .venv .stack .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist *.egg-info
+	rm -rf .venv .stack .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist site *.egg-info
