@@ -13,7 +13,6 @@ import shutil
 import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +25,7 @@ import stack.redis
 from stack import Server
 from tests.support.asking import ask
 from tests.support.indices import Indices
+from tests.support.pages import Step, missing_lines, steps_of
 from tests.support.proxy import Proxy
 from tests.support.running import Run, wait_for
 from tests.support.small_disk import SmallDisk
@@ -49,39 +49,9 @@ pytestmark = [pytest.mark.mysql, pytest.mark.slow]
 # -- the page ---------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
-    """A command with what the page shows of its output, or an edit of a file."""
-
-    command: str = ""
-    shown: tuple[str, ...] = ()
-    edit: tuple[str, ...] = ()  # lines of a diff
-
-
-def steps_of(section: str) -> list[Step]:
-    found: list[Step] = []
-    for kind, body in re.findall(r"^```(console|diff)\n(.*?)^```$", section, re.MULTILINE | re.DOTALL):
-        if kind == "diff":
-            found.append(Step(edit=tuple(body.splitlines())))
-            continue
-        for command, output in re.findall(r"^\$ (.*(?:\\\n.*)*)\n((?:(?!\$ ).*\n)*)", body, re.MULTILINE):
-            shown = tuple(line for line in output.splitlines() if line.strip())
-            found.append(Step(command=command.replace("\\\n", " "), shown=shown))
-    return found
-
-
 def views_of_the_page() -> str:
     (found,) = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
     return str(found)
-
-
-def missing_lines(shown: tuple[str, ...], output: str) -> list[str]:
-    """Lines of the page that the output does not have, in whole; how far columns are apart does not matter."""
-    lines = [" ".join(line.split()) for line in output.splitlines()]
-    patterns = {
-        line: ".*".join(re.escape(part) for part in re.split(" ?… ?", " ".join(line.split()))) for line in shown
-    }
-    return [line for line, pattern in patterns.items() if not any(re.fullmatch(pattern, one) for one in lines)]
 
 
 # -- the shop of the page ---------------------------------------------------------------------------------------------

@@ -28,6 +28,8 @@ ONE_IN = {
     "tests/acceptance/test_helm_chart.py": 1,
     "tests/acceptance/test_container_build.py": 1,
     "tests/acceptance/test_distribution.py": 1,  # what users install
+    "tests/acceptance/test_howto.py": 1,
+    "tests/acceptance/test_site.py": 1,
     "tests/acceptance/": 7,
     "tests/faults/": 7,
     "tests/integration/": 5,
