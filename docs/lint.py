@@ -50,7 +50,7 @@ _LINK = re.compile(r"\]\(([^)\s]+)\)")
 def pages() -> list[Path]:
     """The pages that are checked."""
     packages = [page for page in CHECKOUT.glob("*/**/README.md") if not _is_hidden(page)]
-    return [CHECKOUT / "README.md", *sorted((CHECKOUT / "docs").glob("*.md")), *sorted(packages)]
+    return [CHECKOUT / "README.md", *sorted((CHECKOUT / "docs").rglob("*.md")), *sorted(packages)]
 
 
 def findings(page: Path) -> Iterator[str]:

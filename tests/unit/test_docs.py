@@ -116,6 +116,13 @@ def test_the_readme_leads_to_the_pages_for_users() -> None:
     assert [name for name in sorted(pages) if f"(docs/{name})" not in README] == []
 
 
+def test_the_home_page_leads_to_each_task() -> None:
+    home, howto = (CHECKOUT / "docs/index.md").read_text(), CHECKOUT / "docs/howto"
+    names = sorted(page.name for page in howto.glob("*.md"))
+    assert len(names) >= 7
+    assert [name for name in names if f"(howto/{name})" not in home] == []
+
+
 def test_each_dependency_has_a_line_that_says_what_it_is_for() -> None:
     project = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())["project"]
     names = [re.split(r"[=<>~!\[ ]", wanted)[0] for wanted in project["dependencies"]]
