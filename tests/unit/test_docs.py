@@ -123,6 +123,26 @@ def test_the_home_page_leads_to_each_task() -> None:
     assert [name for name in names if f"(howto/{name})" not in home] == []
 
 
+def test_the_comparison_has_the_ratios_that_were_measured() -> None:
+    page = " ".join((CHECKOUT / "docs/comparison.md").read_text().split())
+    measured = (CHECKOUT / "docs/performance.md").read_text().partition("### Debezium ")[2]
+    debezium, _, maxwell = measured.partition("### Maxwell ")
+
+    def ratios(text: str, work: str, digits: int) -> list[str]:
+        return [f"{float(found):.{digits}f}" for found in re.findall(rf"^\| {work}.*\| ([\d.]+) \|$", text, re.MULTILINE)]
+
+    slow, fast = sorted(ratios(debezium, "drain of", 1))
+    assert f"{slow} to {fast} times as many rows a second as Debezium" in page
+    slow, fast = sorted(ratios(maxwell, "drain of", 2))
+    assert f"{slow} to {fast} times as many as Maxwell" in page
+    assert "a fifth of viewtail's time" in page and ratios(maxwell, "commit to consumed, p50", 1) == ["0.2"]
+    assert "Debezium's p99 is lower" in page and float(*ratios(debezium, "commit to consumed, p99", 2)) < 1
+    assert "a sixth and two fifths of the memory" in page
+    assert [ratios(text, "peak memory", 0) for text in (debezium, maxwell)] == [["6"], ["3"]]
+    assert "more processor time than either" in page
+    assert all(float(*ratios(text, "share of a core", 2)) < 1 for text in (debezium, maxwell))
+
+
 def test_each_dependency_has_a_line_that_says_what_it_is_for() -> None:
     project = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())["project"]
     names = [re.split(r"[=<>~!\[ ]", wanted)[0] for wanted in project["dependencies"]]
