@@ -199,7 +199,7 @@ matrix: venv
 
 # The pages of docs/ as a site, in site/; to read it: python3 -m http.server -d site
 site: venv
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 up: venv
 	$(BIN)/python -m stack up
