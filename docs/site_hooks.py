@@ -1,8 +1,8 @@
 """What mkdocs does besides, to build the site of these pages: `make site`, which reads mkdocs.yml.
 
-Pages are written for a code host, where links lead to files of the repository outside docs/ (examples, deploy/, READMEs
-of packages). Here each such file becomes a page of the site, below files/. Nothing else is changed: a test compares what
-the site shows of each page with what CommonMark says.
+Pages are written for a code host, where links lead to files of the repository outside docs/: examples, deploy/, READMEs
+of packages. Here each such file becomes a page of the site, below files/. Nothing else is changed: a test compares
+what the site shows of each page with what CommonMark says.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def on_files(files: Any, config: Any) -> Any:
     return files
 
 
-def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
+def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     """The page with links to the pages that on_files added."""
     path = _path_of(page.file.src_uri)
 

@@ -35,6 +35,14 @@ LOOKS = (
     *(f"viewtail {name} " for name in ("status", "why", "get", "find", "search", "dead-letters list", "verify")),
     *("redis-cli -h cache HGET", "redis-cli -h cache ZRANGE", "curl ", 'mysql -h db1 -e "SELECT'),
 )
+LEFT_TABLE = """
+CREATE DATABASE copy;
+CREATE TABLE copy.shop_customer (
+  id INT NOT NULL PRIMARY KEY, name LONGTEXT NOT NULL, email LONGTEXT, city LONGTEXT NOT NULL
+);
+INSERT INTO copy.shop_customer SELECT id, name, email, city FROM shop.customer WHERE id <> 11;
+UPDATE copy.shop_customer SET city = 'Rome' WHERE id = 21;
+INSERT INTO copy.shop_customer VALUES (9001, 'Nobody', NULL, 'Nowhere')"""
 NOT_RUN = ("pipx install ",)  # tests/acceptance/test_distribution.py installs viewtail
 
 pytestmark = [pytest.mark.mysql, pytest.mark.redis, pytest.mark.elasticsearch, pytest.mark.slow]
@@ -170,14 +178,7 @@ def left_by_pgsync(reader: Reader) -> None:
 
 def left_by_debezium(reader: Reader) -> None:
     """The table in the form that Debezium's JDBC sink leaves (test_adopt_debezium.py runs it)."""
-    for statement in (
-        "CREATE DATABASE copy",
-        "CREATE TABLE copy.shop_customer (id INT NOT NULL PRIMARY KEY, name LONGTEXT NOT NULL, email LONGTEXT, "
-        "city LONGTEXT NOT NULL)",
-        "INSERT INTO copy.shop_customer SELECT id, name, email, city FROM shop.customer WHERE id <> 11",
-        "UPDATE copy.shop_customer SET city = 'Rome' WHERE id = 21",
-        "INSERT INTO copy.shop_customer VALUES (9001, 'Nobody', NULL, 'Nowhere')",
-    ):
+    for statement in LEFT_TABLE.split(";"):
         ask(reader.mysql, statement)
 
 

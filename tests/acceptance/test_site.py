@@ -19,7 +19,7 @@ import pytest
 from markdown_it import MarkdownIt
 from playwright.sync_api import Page, expect
 
-from tests.support.browser import Look, Visitor
+from tests.support.browser import Look, Visitor, violations
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 DOCS = CHECKOUT / "docs"
@@ -27,7 +27,8 @@ DOCS = CHECKOUT / "docs"
 FORMS = {*("h1", "h2", "h3", "h4", "ul", "ol", "li", "pre", "table", "tr", "th", "td", "blockquote", "img")}
 FORMS |= {"a", "strong", "em"}
 # Attributes by which a page has a browser load something at once; a link is followed by a person.
-LOADING = {("script", "src"), ("img", "src"), ("source", "src"), ("iframe", "src"), ("link", "href"), ("object", "data")}
+LOADING = {*((element, "src") for element in ("script", "img", "source", "iframe"))}
+LOADING |= {("link", "href"), ("object", "data")}
 
 
 @dataclass
@@ -93,7 +94,8 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_every_link_within_the_site_leads_to_a_page_and_a_place_on_it(site: Path) -> None:
-    dead, followed = [], 0
+    dead: list[str] = []
+    followed = 0
     for page in sorted(site.rglob("*.html")):
         for _, _, address in _seen(page).links:
             link = urlsplit(address)
@@ -104,7 +106,7 @@ def test_every_link_within_the_site_leads_to_a_page_and_a_place_on_it(site: Path
             followed += 1
             if not target.is_file():
                 dead.append(f"{page.relative_to(site)} links to {address}, which is not there")
-            elif link.fragment and target.suffix == ".html" and unquote(link.fragment) not in _seen(target).ids | {"__top"}:
+            elif target.suffix == ".html" and unquote(link.fragment) not in _seen(target).ids | {"", "__top"}:
                 dead.append(f"{page.relative_to(site)} links to {address}, and there is no such place")
     assert followed > 2000
     assert dead == []
@@ -121,7 +123,8 @@ def test_links_to_elsewhere_have_the_form_of_addresses(site: Path) -> None:
     print(*sorted(outside), sep="\n")
     assert len(outside) > 40, "the comparison names its sources"
     local = {"http://127.0.0.1:9465/"}  # the console
-    assert [url for url in sorted(outside - local) if not re.fullmatch(r"https://[a-z0-9.-]+\.[a-z]{2,}(/[^\s<>\"]*)?", url)] == []
+    form = re.compile(r"https://[a-z0-9.-]+\.[a-z]{2,}(/[^\s<>\"]*)?")
+    assert [url for url in sorted(outside - local) if not form.fullmatch(url)] == []
 
 
 def test_a_page_loads_nothing_from_elsewhere(site: Path) -> None:
@@ -150,8 +153,9 @@ def test_the_site_says_what_a_code_host_shows(page: Path, site: Path) -> None:
 
 def test_the_home_page_and_the_sections_name_what_readers_look_up(site: Path) -> None:
     navigation = " ".join(_seen(site / "index.html").shape)
-    for words in ("First steps in ten minutes", "Commands, exit codes, states, metrics, probes, settings", "Ten incidents"):
-        assert words in navigation
+    for title in ("First steps in ten minutes", "Commands, exit codes, states, metrics, probes, settings"):
+        assert title in navigation
+    assert not [*site.rglob("*.py"), *site.rglob("*.pyc")], "what is beside the pages is no part of the site"
 
 
 # -- in a browser -----------------------------------------------------------------------------------------------------
@@ -189,6 +193,15 @@ def test_pages_are_light_and_dark_as_the_reader_has_it(address: str, visitor: Vi
         page = visitor.page(look)
         page.goto(f"{address}/comparison.html")
         expect(page.locator("body")).to_have_attribute("data-md-color-scheme", scheme)
+
+
+@pytest.mark.parametrize("look", [Look(), Look(dark=True)], ids=["light", "dark"])
+def test_pages_can_be_read_by_everybody(look: Look, address: str, visitor: Visitor) -> None:
+    of_the_theme = ("aria-dialog-name", "landmark-unique")  # its search field, and its buttons that copy code
+    page = visitor.page(look)
+    for name in ("index", "comparison", "first-steps", "howto/repair", "reference"):
+        page.goto(f"{address}/{name}.html")
+        assert [found for found in violations(page) if not found.startswith(of_the_theme)] == [], name
 
 
 def test_a_phone_shows_a_page_no_wider_than_itself(address: str, visitor: Visitor) -> None:

@@ -121,6 +121,9 @@ def test_the_home_page_leads_to_each_task() -> None:
     names = sorted(page.name for page in howto.glob("*.md"))
     assert len(names) >= 7
     assert [name for name in names if f"(howto/{name})" not in home] == []
+    namespace: dict[str, Any] = {}
+    exec(compile(re.findall(r"```python\n(.*?)```", home, re.DOTALL)[0], "docs/index.md", "exec"), namespace)
+    assert all(isinstance(view, View) for view in namespace["views"])
 
 
 def test_the_comparison_has_the_ratios_that_were_measured() -> None:
@@ -129,7 +132,8 @@ def test_the_comparison_has_the_ratios_that_were_measured() -> None:
     debezium, _, maxwell = measured.partition("### Maxwell ")
 
     def ratios(text: str, work: str, digits: int) -> list[str]:
-        return [f"{float(found):.{digits}f}" for found in re.findall(rf"^\| {work}.*\| ([\d.]+) \|$", text, re.MULTILINE)]
+        found = re.findall(rf"^\| {work}.*\| ([\d.]+) \|$", text, re.MULTILINE)
+        return [f"{float(ratio):.{digits}f}" for ratio in found]
 
     slow, fast = sorted(ratios(debezium, "drain of", 1))
     assert f"{slow} to {fast} times as many rows a second as Debezium" in page

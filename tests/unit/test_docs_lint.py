@@ -32,7 +32,8 @@ def test_a_page_has_no_findings(page: Path) -> None:
 
 def test_all_pages_for_readers_are_checked() -> None:
     names = {str(page.relative_to(CHECKOUT)) for page in PAGES}
-    assert {"README.md", "docs/operations.md", "docs/howto/repair.md", "ingest/README.md", "viewtail/operations/README.md"} <= names
+    assert {"README.md", "docs/operations.md", "docs/howto/repair.md", "ingest/README.md"} <= names
+    assert "viewtail/operations/README.md" in names
 
 
 @pytest.mark.parametrize(
