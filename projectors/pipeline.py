@@ -141,7 +141,7 @@ class Pipeline(ABC):
                 self._wait_for_store(error, attempt)
             except (SourceError, AnotherServerError):
                 with contextlib.suppress(ViewtailError):
-                    self.offsets.settle()  # another server is judged by all that was applied
+                    self._settle()  # another server is judged by all that was applied
                 raise
         return DONE
 
@@ -205,9 +205,16 @@ class Pipeline(ABC):
         if batch.end is not None and is_worth_it:
             self._unsaved = batch.end
 
+    def _settle(self) -> None:
+        """Make the offset durable of all that was applied."""
+        self.offsets.settle()
+
+    def _save_every_s(self) -> float:
+        return IDLE_SAVE_S
+
     def _save_when_idle(self) -> None:
         now = time.monotonic()
-        if self._unsaved is not None and now - self._idle_saved_at > IDLE_SAVE_S:
+        if self._unsaved is not None and now - self._idle_saved_at > self._save_every_s():
             self._idle_saved_at = now
             self.save_now()
 

@@ -1,7 +1,8 @@
 """The pipeline of a store that appends every change exactly once: its position is committed with the changes.
 
 Nothing guards such a store, so nothing that was published is read again, and views are filled by the pipeline itself,
-in the order of the stream (`Windows`). A commit costs what 2,000 rows do, so several batches may go into one.
+in the order of the stream (`Windows`). A commit costs what 2,000 rows do, so several batches may go into one: those that
+wait already, and where readers do not wait for the commit, all that come within `HELD_S`.
 """
 
 from __future__ import annotations
@@ -18,8 +19,11 @@ from projectors.projection import Projected
 from projectors.stores import Publisher
 from viewtail.changes.batches import Batch
 from viewtail.changes.positions import Position
+from viewtail.changes.versions import MAX_VERSION
 
 _log = structlog.get_logger("viewtail.pipeline")
+
+HELD_S = 5.0  # so long a transaction stays open at most whose changes are read before its commit
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -50,8 +54,22 @@ class PublishingPipeline(Pipeline):
         self.watermarks.waiter.begin_again()
 
     def _may_stop(self) -> bool:
-        """Where a transaction is open, the batch that ends it is there already."""
-        return not self._open_rows
+        """Where a transaction is open, the batch that ends it is there already, or `save_now` ends it."""
+        return not self._open_rows or self._unsaved is not None
+
+    def _save_every_s(self) -> float:
+        return HELD_S if self.sink.is_open else Pipeline._save_every_s(self)
+
+    def save_now(self) -> None:
+        if self._unsaved is not None:
+            self._open_rows = 0  # the transaction that is open ends
+        Pipeline.save_now(self)
+
+    def _settle(self) -> None:
+        """Readers have what is held, so a position must tell of it before another server is judged."""
+        if self.sink.is_open:
+            self.save_now()
+        Pipeline._settle(self)
 
     def _tick_s(self) -> float:
         return self.tick_s if self.sink.is_open else Pipeline._tick_s(self)
@@ -62,8 +80,10 @@ class PublishingPipeline(Pipeline):
             self.fan_outs.step(self._write_apart, may_wait=not is_idle)
 
     def _apply(self, batch: Batch) -> None:
-        if not self._open_rows:  # else what the transaction began with is older
+        if not self._open_rows or self._unsaved is not None:  # else what the transaction began with is older
             self.vitals.oldest_waiting_us = batch.oldest_commit_us
+        if batch.table_changes and self.sink.is_open:
+            self.save_now()  # the pipeline may have to be taken again for them
         self._make_ready(batch)
         self._leave_out_published(batch)
         projected = self._next.projected(batch)
@@ -75,7 +95,8 @@ class PublishingPipeline(Pipeline):
         self.sink.on_passed(batch.watermarks)
         if not self._written(batch):
             return
-        stays_open = self._stays_open(batch)
+        is_held = self._is_held(batch)
+        stays_open = is_held or self._is_followed(batch)
         if batch.end is None or stays_open:
             self.offsets.save_rows()  # the offset stays before a transaction
         else:
@@ -83,8 +104,12 @@ class PublishingPipeline(Pipeline):
             self._save(batch.end)
             self.fan_outs.passed(batch)
         self._saved(batch)
-        if not stays_open:
-            self.vitals.row_count += batch.row_count
+        self.vitals.row_count += batch.row_count
+        if stays_open:
+            self._open_rows += batch.row_count
+        if is_held:
+            self._unsaved = batch.end  # committed with a later batch, or by `save_now`
+        if is_held or not stays_open:
             self.vitals.oldest_waiting_us = 0
 
     def _add(self, part: Projected) -> None:
@@ -107,26 +132,32 @@ class PublishingPipeline(Pipeline):
         last = [change.version for change in batch.changes[-1:]] + [row.version for row in batch.refused[-1:]]
         self.sink.newest = max([newest, *last])
 
-    def _stays_open(self, batch: Batch) -> bool:
+    def _is_held(self, batch: Batch) -> bool:
+        """Return whether the transaction stays open since nobody waits for its end; `HELD_S` later it is committed."""
+        if self.sink.is_awaited or not self._may_stay_open(batch) or self.fan_outs.lacks_from() < MAX_VERSION:
+            return False
+        return self._open_rows + batch.row_count <= self._most_open_rows
+
+    def _may_stay_open(self, batch: Batch) -> bool:
+        """Return whether nothing in the batch has to be durable at once."""
+        return not (batch.end is None or batch.watermarks or batch.table_changes or self.stop.is_set())
+
+    def _is_followed(self, batch: Batch) -> bool:
         """Return whether the batch that comes next goes into the same transaction.
 
         Only one that is sure to be applied: nothing else would end the transaction.
         """
-        if batch.end is None or batch.watermarks or batch.table_changes or self.stop.is_set():
+        if not self._may_stay_open(batch):
             return False
         following = self._next.following()
         if following is None or following.end is None or not following.changes or following.table_changes:
             return False
-        if self._open_rows + batch.row_count + following.row_count > self._most_open_rows:
-            return False
-        self._open_rows += batch.row_count
-        return True
+        return self._open_rows + batch.row_count + following.row_count <= self._most_open_rows
 
     def _commit(self, batch: Batch, end: Position) -> None:
         """End the transaction; statements on tables ended it where there are any."""
         if not batch.table_changes:
             self.sink.write([], end, self._next.look)
-        self.vitals.row_count += self._open_rows
         self._open_rows = 0
         self.windows.written()
         self.sink.publish_watermarks()

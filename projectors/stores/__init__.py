@@ -136,6 +136,11 @@ class Publisher(Sink, Protocol):
     def is_open(self) -> bool:
         """Whether changes were written that are not committed yet."""
 
+    @property
+    def is_awaited(self) -> bool:
+        """Whether readers wait for the commit of what was written. They have read the rest already."""
+        return True
+
     def incarnations(self) -> Mapping[str, str]:
         """The identity of each view's place: changes that were appended to an earlier one of its name are gone."""
 

@@ -278,6 +278,7 @@ class KafkaOne:
     """Topics of the test's own, and a pipeline of its own."""
 
     limit = 100_000  # bytes of a message of `person`
+    delivery = "exactly_once"
 
     def __init__(self, server: Server | None, token: str) -> None:
         assert server is not None
@@ -285,7 +286,12 @@ class KafkaOne:
         self._database = f"contract_{token}"
         self.person, self.place, self.ledger = all_three(
             lambda name, of, values: Topic(
-                name, of, fields=values, partitions=2, config={"max.message.bytes": self.limit}
+                name,
+                of,
+                fields=values,
+                partitions=2,
+                config={"max.message.bytes": self.limit},
+                delivery=self.delivery,
             ),
             token,
         )
@@ -348,6 +354,12 @@ class KafkaOne:
         admin = AdminClient(self.client())
         for future in admin.delete_topics([view.view.name for view in (self.person, self.place, self.ledger)]).values():
             future.exception(10)  # not all are made by each test
+
+
+class KafkaAtLeastOnceOne(KafkaOne):
+    """The same promises hold for those who read what is committed; others do not wait for that."""
+
+    delivery = "at_least_once"
 
 
 class _BrokenOff:
@@ -825,11 +837,13 @@ GUARDED: dict[str, Callable[[Server | None, str], GuardedStore]] = {
 PUBLISHERS: dict[str, Callable[[Server | None, str], PublisherStore]] = {
     "fake_publisher": FakePublisherOne,
     "kafka": KafkaOne,
+    "kafka_at_least_once": KafkaAtLeastOnceOne,
 }
 STORES: dict[str, Callable[[Server | None, str], Store]] = {**GUARDED, **PUBLISHERS, "log": LogOne}
 SHARED_SERVERS = {  # the session fixture of each
     "elasticsearch": "elasticsearch_server",
     "kafka": "kafka_server",
+    "kafka_at_least_once": "kafka_server",
     "mysql": "mysql_server",
     "mysql_list": "mysql_server",
     "mysql_table": "mysql_server",

@@ -64,6 +64,7 @@ class FakePublisher(Publisher):
         self._pending: list[Entry] = []
         self._kept: Position | None = None
         self._seen: dict[str, int] = {}
+        self.delivers_at_once = False  # readers have the pending entries
 
     def prepare(self, on_missing: OnMissing = ignored) -> dict[str, str]:
         missing = frozenset(self._views.keys() - self.broker.places.keys())
@@ -132,6 +133,10 @@ class FakePublisher(Publisher):
     @property
     def is_open(self) -> bool:
         return bool(self._pending)
+
+    @property
+    def is_awaited(self) -> bool:
+        return not (self._pending and self.delivers_at_once)
 
     def commit(self) -> None:
         self.write([], self._kept)

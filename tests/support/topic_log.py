@@ -1,4 +1,4 @@
-"""What a reader of a topic sees (isolation.level=read_committed), compared with the binlog and with the table."""
+"""What a reader of a topic sees (isolation.level=read_committed, or another), compared with the binlog and the table."""
 
 from __future__ import annotations
 
@@ -37,11 +37,16 @@ class Told:
         return self.version & ((1 << EPOCH_BITS) - 1)
 
 
-def raw(server: Server, topic: str, after: Mapping[int, int] | None = None) -> Iterator[Any]:
-    """Every committed message, each partition from its beginning (or the offset behind that in `after`) to its end."""
+COMMITTED, UNCOMMITTED = "read_committed", "read_uncommitted"
+
+
+def raw(
+    server: Server, topic: str, after: Mapping[int, int] | None = None, isolation: str = COMMITTED
+) -> Iterator[Any]:
+    """Every message, each partition from its beginning (or the offset behind that in `after`) to its end."""
     settings = {
         "bootstrap.servers": f"{server.host}:{server.port}", "group.id": "test", "enable.auto.commit": False,
-        "enable.partition.eof": True, "isolation.level": "read_committed", "auto.offset.reset": "error",
+        "enable.partition.eof": True, "isolation.level": isolation, "auto.offset.reset": "error",
         "fetch.wait.max.ms": 10,
     }  # fmt: skip
     with closing(Consumer(settings)) as consumer:
@@ -64,10 +69,10 @@ def raw(server: Server, topic: str, after: Mapping[int, int] | None = None) -> I
                         is_at_end = True
 
 
-def told(server: Server, topic: str, after: Mapping[int, int] | None = None) -> list[Told]:
+def told(server: Server, topic: str, after: Mapping[int, int] | None = None, isolation: str = COMMITTED) -> list[Told]:
     """Every message, as `raw` has them, in the order of its partition."""
     found = []
-    for message in raw(server, topic, after):
+    for message in raw(server, topic, after, isolation):
         headers = dict(message.headers() or ())
         key = tuple(_payload(message.key()).values())
         version = int(headers["viewtail_version"])
@@ -100,6 +105,29 @@ def folded(messages: Iterable[Told]) -> dict[Row, Row]:
         else:
             found[one.key] = one.after
     return found
+
+
+def without_repeats(messages: Iterable[Told]) -> list[Told]:
+    """What a consumer keeps that drops what is not above the last version of its key, the tombstone of that excepted."""
+    found: list[Told] = []
+    last: dict[Row, Told] = {}
+    for one in messages:
+        before = last.get(one.key)
+        is_tombstone = one.op == "" and before is not None and (before.op, before.version) == ("d", one.version)
+        if before is None or one.version > before.version or is_tombstone:
+            last[one.key] = one
+            found.append(one)
+    return found
+
+
+def faults_of_repeats(messages: Sequence[Told], kept: Sequence[Told]) -> list[str]:
+    """What was left out came before, as it is."""
+    known = {(one.key, one.version, one.op): (one.before, one.after) for one in kept}
+    return [
+        f"{one.key}: {one.op} of version {one.version} came late, or with other rows"
+        for one in messages
+        if one.op in ("c", "u", "d") and known.get((one.key, one.version, one.op)) != (one.before, one.after)
+    ]
 
 
 def faults_of_order(messages: Sequence[Told]) -> list[str]:

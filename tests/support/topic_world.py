@@ -14,7 +14,7 @@ from confluent_kafka.admin import AdminClient
 from stack import Server
 from tests.support import binlog_truth, topic_log
 from tests.support.asking import ask
-from tests.support.binlog_truth import Place, Row, Truth
+from tests.support.binlog_truth import Change, Place, Row, Truth
 from tests.support.running import addresses
 from tests.support.small_disk import SmallDisk
 from tests.support.topic_log import Told
@@ -32,9 +32,9 @@ user = Entity("{0}.user")
 pair = Entity("{0}.pair")
 
 views = [
-    Topic("{0}.user", user, partitions=3),
-    Topic("{0}.even", user, partitions=1, where=lambda row: row["n"] % 2 == 0),
-    Topic("{0}.pair", pair, partitions=2, compact=False, schemas=True),
+    Topic("{0}.user", user, partitions=3, delivery={1!r}),
+    Topic("{0}.even", user, partitions=1, where=lambda row: row["n"] % 2 == 0, delivery={1!r}),
+    Topic("{0}.pair", pair, partitions=2, compact=False, schemas=True, delivery={1!r}),
 ]
 """
 KEYS = 4000
@@ -43,14 +43,19 @@ FULL_S = 3.0
 
 @dataclass(slots=True)
 class TopicWorld:
-    """One test's database and topics, called `name`; viewtail's own tables are in NAME_own."""
+    """One test's database and topics, called `name`; viewtail's own tables are in NAME_own.
+
+    Where delivery is "at_least_once", a consumer is one that does not wait for commits, and leaves out what comes twice.
+    """
 
     mysql: Server
     kafka: Server
     name: str
     disk: SmallDisk | None = None  # the broker's
     begin: Place = ("", 0)
+    delivery: str = "exactly_once"
     messages: int = field(default=0, init=False)  # that were checked
+    repeats: int = field(default=0, init=False)  # of them
     _logs: dict[str, list[Told]] = field(default_factory=dict, init=False)  # read so far, by topic
 
     @property
@@ -59,7 +64,7 @@ class TopicWorld:
 
     @property
     def views(self) -> str:
-        return VIEWS.format(self.name)
+        return VIEWS.format(self.name, self.delivery)
 
     @property
     def environment(self) -> dict[str, str]:
@@ -155,13 +160,15 @@ class TopicWorld:
     def log(self, topic: str) -> list[Told]:
         """Every message, as a consumer has them that began before the first one: it reads on each time."""
         known = self._logs.setdefault(topic, [])
-        known += topic_log.told(self.kafka, f"{self.name}.{topic}", {one.partition: one.offset for one in known})
+        after = {one.partition: one.offset for one in known}
+        isolation = topic_log.COMMITTED if self.delivery == "exactly_once" else topic_log.UNCOMMITTED
+        known += topic_log.told(self.kafka, f"{self.name}.{topic}", after, isolation)
         return known
 
     def is_folded(self) -> bool:
         """Whether each topic, read to its end, gives its table; says where it does not."""
         for topic, table in self.tables().items():
-            found = topic_log.folded(self.log(topic))
+            found = topic_log.folded(topic_log.without_repeats(self.log(topic)))
             differing = [key for key in {**found, **table} if found.get(key) != table.get(key)]
             assert not differing, f"{topic}: {[(key, found.get(key), table.get(key)) for key in differing[:3]]}"
         return True
@@ -178,8 +185,20 @@ class TopicWorld:
         for topic, changes in wanted.items():
             messages = self.log(topic)
             self.messages += len(messages)
-            found += [f"{topic}: {fault}" for fault in topic_log.faults(messages, changes, tables[topic])]
+            found += [f"{topic}: {fault}" for fault in self._faults(topic, messages, changes, tables[topic])]
         return found
+
+    def _faults(self, topic: str, messages: list[Told], changes: list[Change], table: dict[Row, Row]) -> list[str]:
+        if self.delivery == "exactly_once":
+            return topic_log.faults(messages, changes, table)
+        kept = topic_log.without_repeats(messages)
+        committed = topic_log.told(self.kafka, f"{self.name}.{topic}")
+        self.repeats += len(messages) - len(kept)
+        return [
+            *topic_log.faults(kept, changes, table),
+            *topic_log.faults_of_repeats(messages, kept),
+            *(f"of committed messages: {fault}" for fault in topic_log.faults(committed, changes, table)),
+        ]
 
 
 class TopicWriters(RandomWriters):

@@ -12,6 +12,7 @@ from unittest.mock import MagicMock
 
 import pytest
 
+from projectors import publishing
 from projectors.binding import bind
 from projectors.every_change import EveryChange
 from projectors.fills import windows
@@ -33,7 +34,7 @@ from viewtail.changes.batches import (
     TableChangeKind,
     Watermark,
 )
-from viewtail.changes.errors import StopRequested, StoreUnavailableError
+from viewtail.changes.errors import SourceError, StopRequested, StoreUnavailableError
 from viewtail.changes.tables import Column, Kind, Table
 from viewtail.changes.writes import KeptChange, Parked, ViewWrites
 
@@ -495,6 +496,99 @@ def test_a_batch_is_committed_at_once_where_the_next_might_not_be(scene: Scene, 
         pipeline.stop.set()
     pipeline._apply(batch)
     assert committed[:1] == [(at(1).version, 1)]
+
+
+# --- Where readers do not wait for commits ---
+
+
+def held(scene: Scene, *batches: Batch) -> tuple[Loop, list[tuple[int, int]]]:
+    """A loop whose changes are read at once, with a transaction that is open; and what it commits."""
+    scene.sink.delivers_at_once = True
+    loop = looped(scene, *batches)
+    loop.pipeline._most_open_rows = 100  # type: ignore[attr-defined]
+    return loop, commits_of(scene)
+
+
+def test_a_transaction_that_nobody_waits_for_stays_open_and_is_committed_in_time_with_the_last_position(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    batches = [scene.batch((number, "x", 0)) for number in range(1, 4)]
+    loop, committed = held(scene, *batches)
+    pipeline = loop.pipeline
+    for batch in batches:
+        pipeline._apply(batch)
+        pipeline._save_when_idle()
+    assert committed == [] and pipeline.vitals.position is None
+    assert pipeline.vitals.row_count == 3 and not pipeline.vitals.oldest_waiting_us, "they are read"
+    monkeypatch.setattr(publishing, "HELD_S", 0.0)
+    pipeline._save_when_idle()
+    assert committed == [(at(3).version, 3)] and pipeline.vitals.position == at(3) and not scene.sink.is_open
+    pipeline._save_when_idle()
+    assert len(committed) == 1, "nothing is open, so nothing is due"
+
+
+@pytest.mark.parametrize("what", ["a watermark", "a statement", "a stop", "a fan-out", "as many rows as there may be"])
+def test_what_must_be_durable_at_once_ends_a_transaction_that_nobody_waits_for(scene: Scene, what: str) -> None:
+    first, second = scene.batch((1, "x", 0)), scene.batch((2, "x", 0), marks=("token",) * (what == "a watermark"))
+    loop, committed = held(scene, first, second)
+    pipeline: Any = loop.pipeline
+    pipeline._apply(first)
+    assert committed == []
+    if what == "a statement":
+        second.table_changes = [TableChange(scene.table, 9, TableChangeKind.WIDENED, "ALTER TABLE")]
+        pipeline._table_changes = SimpleNamespace(prepare=lambda changes: None, apply=lambda changes: True)
+    elif what == "a stop":
+        pipeline.stop.set()
+    elif what == "a fan-out":
+        pipeline.fan_outs = Pages(Projected([], []))
+    elif what == "as many rows as there may be":
+        pipeline._most_open_rows = 1
+    pipeline._apply(second)
+    assert committed[-1] == (at(2).version, 2)
+    assert committed[0] == ((at(1).version, 1) if what == "a statement" else (at(2).version, 2))
+    assert not scene.sink.is_open
+
+
+def test_a_statement_that_has_the_pipeline_taken_again_finds_all_before_it_committed(scene: Scene) -> None:
+    first, second = scene.batch((1, "x", 0)), scene.batch()
+    loop, committed = held(scene, first, second)
+    pipeline: Any = loop.pipeline
+    pipeline._apply(first)
+    second.table_changes = [TableChange(scene.table, 9, TableChangeKind.WIDENED, "ALTER TABLE")]
+    pipeline._table_changes = SimpleNamespace(prepare=MagicMock(side_effect=StopRequested))
+    with pytest.raises(StopRequested):
+        pipeline._apply(second)
+    assert committed == [(at(1).version, 1)]
+
+
+def test_another_server_is_judged_by_all_that_was_read_and_not_by_what_was_committed(scene: Scene) -> None:
+    first = scene.batch((1, "x", 0))
+    loop, committed = held(scene, first)
+    scene.broker.witness = at(0)
+
+    def read(after: Any) -> Iterator[Batch]:
+        yield first
+        raise SourceError("it is another server")
+
+    loop.source.read = read  # type: ignore[method-assign]
+    with pytest.raises(SourceError):
+        loop.pipeline.run(at(0))
+    assert committed == [(at(1).version, 1)] and loop.pipeline.vitals.position == at(1)
+
+
+def test_a_stop_while_nothing_comes_ends_the_loop_with_what_is_held_to_be_saved(scene: Scene) -> None:
+    first = scene.batch((1, "x", 0))
+    loop, committed = held(scene, first)
+    scene.broker.witness = at(0)
+    running = threading.Thread(target=loop.pipeline.run, args=(at(0),), daemon=True)
+    running.start()
+    wait_for("it is written", lambda: loop.pipeline.vitals.batch_count)
+    loop.stop.set()
+    loop.source.interrupt()
+    running.join(20)
+    assert not running.is_alive() and committed == []
+    loop.pipeline.save_now()
+    assert committed == [(at(1).version, 1)]
 
 
 def test_a_statement_beside_a_watermark_is_committed_with_the_position_behind_both(scene: Scene) -> None:

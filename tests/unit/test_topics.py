@@ -113,6 +113,8 @@ def test_deployments_that_share_a_cluster_have_records_of_their_own() -> None:
         ("a", {"partitions": "3"}, "partitions is a number"),
         ("a", {"compact": "yes"}, "compact is True or False, not 'yes'"),
         ("a", {"schemas": 1}, "schemas is True or False, not 1"),
+        ("a", {"delivery": "at_most_once"}, "delivery is 'exactly_once' or 'at_least_once', not 'at_most_once'"),
+        ("a", {"delivery": None}, "delivery is 'exactly_once' or 'at_least_once', not None"),
         ("a", {"config": ["retention.ms"]}, "config is a dict of topic settings"),
         ("a", {"config": {"retention.ms": None}}, "'retention.ms': a name and a text or number are expected"),
         ("a", {"config": {7: "x"}}, "7: a name and a text or number are expected"),
@@ -169,7 +171,8 @@ def test_how_a_topic_is_kept_changes_no_message_and_what_it_shows_does() -> None
         return bind([topic], lambda *_: TABLE)[0].fingerprint
 
     plain = fingerprint(Topic("a", USER))
-    assert fingerprint(Topic("a", USER, partitions=7, compact=False, config={"retention.ms": 5})) == plain
+    kept = Topic("a", USER, partitions=7, compact=False, config={"retention.ms": 5}, delivery="at_least_once")
+    assert fingerprint(kept) == plain
     assert fingerprint(Topic("a", USER, fields=["name"])) != plain
     assert fingerprint(Topic("a", USER, schemas=True)) != plain
 

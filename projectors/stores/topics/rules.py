@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 
-from projectors.stores.topics.views import Topic
+from projectors.stores.topics.views import AT_LEAST_ONCE, Topic
 from projectors.views import BoundView
 from viewtail.changes.published import POSITIONS, REPLAYS
 
@@ -21,6 +21,11 @@ def problems(view: BoundView) -> Iterator[str]:
         yield (
             f"rows of {view.table.full_name} share a key, and may come in another order than their versions, so that "
             "readers would take an older one for the newest; key the topic by the primary key, without append_only"
+        )
+    if view.derived is not None and topic_of(view).delivery == AT_LEAST_ONCE:
+        yield (
+            "its rows are made of several tables, and are published exactly once only: what very many of them depend on "
+            "is published page by page beside the position; leave out delivery='at_least_once'"
         )
     if name in (POSITIONS, REPLAYS) or name.startswith("__"):
         yield f"the topic {name} is not for views: viewtail or Kafka uses it; give the view another name"

@@ -3,6 +3,11 @@
 So the topics always hold exactly the changes up to the position that their last record in viewtail_positions names: a
 reader with isolation.level=read_committed sees each change once. The transactional id is the pipeline's, so that a
 second process that takes the pipeline fences the first.
+
+Messages are sent at once, and a reader of uncommitted messages has them then. Topics that are delivered at least once
+have such readers: as long as there is nothing but their messages in the transaction, the pipeline leaves it open for
+seconds (`is_awaited`), and what a crash takes back comes again. Kafka fences a producer by its transactional id alone,
+and librdkafka sends under one in transactions alone: so there is no producer without them.
 """
 
 from __future__ import annotations
@@ -27,6 +32,7 @@ from projectors.stores.topics.owners import TopicClaim
 from projectors.stores.topics.positions import last_published
 from projectors.stores.topics.reading import TopicReader
 from projectors.stores.topics.rules import topic_of, transactional_id
+from projectors.stores.topics.views import AT_LEAST_ONCE
 from projectors.views import BoundView
 from projectors.watermark_rows import forget_oldest
 from viewtail.changes.batches import Watermark
@@ -42,6 +48,7 @@ PROGRESS_EVERY_S = 1.0
 FULL_FOR_S = 30.0  # so long the queue may be full without any progress, before the broker counts as away
 CLOSE_WITHIN_S = 3.0
 REST_S = 0.0005  # between two transactions
+PACE_S = 0.5  # so long the broker may not have what was sent, before more is
 COMMIT_WITHIN_S = 15.0  # a topic that is gone is noticed then at the latest
 
 _PRODUCER = {
@@ -49,6 +56,7 @@ _PRODUCER = {
     "partitioner": "murmur2_random",  # Java's default for messages with a key
     "compression.type": "lz4",
     "linger.ms": 0,  # what waits is sent together in any case
+    "delivery.report.only.error": True,  # nobody asks for the others; unasked, each would be kept
     "queue.buffering.max.kbytes": 8 << 10,
     "queue.buffering.max.messages": 100_000,
     # A transaction is as long as the source's: one of 1 GiB takes minutes. 15 min is the most that brokers allow.
@@ -108,6 +116,8 @@ class TopicSink(Publisher):
         self._judged: dict[str, tuple[str, str | None]] = {}  # by view, as of `_judge`
         self._is_open = False  # a transaction
         self._open_count = 0  # of changes in it
+        self._deliveries = set[str]()  # of the topics whose messages are in it
+        self._all_taken_at = 0.0  # the broker had all of them
         self._ended_at = 0.0  # the last one
         self._committing = ThreadPoolExecutor(1, thread_name_prefix="commit")
         self._under_way: Future[None] | None = None  # the last large commit
@@ -263,6 +273,9 @@ class TopicSink(Publisher):
                 self._rest()
                 producer.begin_transaction()
                 self._is_open, self._open_count = True, 0
+                self._deliveries.clear()
+                self._all_taken_at = time.monotonic()
+            self._keep_pace(producer)
             for of_view in writes:
                 self._publish(producer, of_view, letters)
                 self._open_count += of_view.count
@@ -289,6 +302,16 @@ class TopicSink(Publisher):
         self._kept = upto
         self._seen, self._watermarks = {}, untold
         return letters
+
+    def _keep_pace(self, producer: Producer) -> None:
+        """Wait for a broker that is late: where no commit waits for it, its changes would look published."""
+        now = time.monotonic()
+        if self.is_awaited or not len(producer):
+            self._all_taken_at = now
+        elif now - self._all_taken_at > PACE_S:
+            if producer.flush(COMMIT_WITHIN_S):
+                raise StoreUnavailableError(f"Kafka: the broker took nothing for {COMMIT_WITHIN_S:.0f} s. {RETRIES}")
+            self._all_taken_at = time.monotonic()
 
     def _commit(self, producer: Producer, count: int, meanwhile: Meanwhile) -> None:
         """Commit; beside a large commit, which takes a while, the following changes are encoded."""
@@ -322,6 +345,10 @@ class TopicSink(Publisher):
     def is_open(self) -> bool:
         return self._is_open
 
+    @property
+    def is_awaited(self) -> bool:
+        return self._deliveries != {AT_LEAST_ONCE}
+
     def commit(self) -> None:
         if self._is_open:
             self.write([], self._kept)
@@ -337,7 +364,10 @@ class TopicSink(Publisher):
 
     def settle(self) -> None:
         """Publish a progress record, since no changes come."""
-        if self._kept is not None and (self._tellable() or self._is_progress_due()) and not self._is_open:
+        if self._is_open:
+            with self._mapped("publishing"):
+                self._keep_pace(self._living())
+        elif self._kept is not None and (self._tellable() or self._is_progress_due()):
             self.write([], self._kept)
 
     def _is_progress_due(self) -> bool:
@@ -368,6 +398,7 @@ class TopicSink(Publisher):
     def _publish(self, producer: Producer, writes: ViewWrites, letters: list[Parked]) -> None:
         """Publish some hundred changes at a time: their messages are sent while the processor's cache has them."""
         view, encode = self._views[writes.view], self._envelope_of(writes).messages
+        self._deliveries.add(topic_of(view).delivery)
         topic, limit = view.view.name, self._most_bytes[writes.view]
         _, made = self._encoded.pop(id(writes), (writes, []))
         produce, last, headers = producer.produce, -1, Headers()
@@ -439,7 +470,8 @@ class TopicSink(Publisher):
     def _mapped(self, doing: str) -> Iterator[None]:
         try:
             yield
-        except KafkaException as error:
+        except KafkaException as failure:
+            error = _behind(failure, self._producer)
             self._drop()
             if error.args[0].code() in _FENCED:
                 raise FencedError(
@@ -455,6 +487,16 @@ class TopicSink(Publisher):
         """Give the producer up after a failure; `prepare` finds out whether the transaction was committed."""
         with suppress(KafkaException):
             self.close()
+
+
+def _behind(error: KafkaException, producer: Producer | None) -> KafkaException:
+    """The error that ended the producer, where a message was refused for that alone: it may have been fenced."""
+    if producer is not None and error.args[0].code() == KafkaError._FATAL:
+        try:
+            producer.begin_transaction()
+        except KafkaException as fatal:
+            return fatal
+    return error
 
 
 def _end(producer: Producer, is_open: bool) -> None:

@@ -12,6 +12,9 @@ from viewtail.changes.errors import DeclarationError
 
 MOST_PARTITIONS = 100_000
 POLICY = "cleanup.policy"
+EXACTLY_ONCE = "exactly_once"
+AT_LEAST_ONCE = "at_least_once"
+DELIVERIES = (EXACTLY_ONCE, AT_LEAST_ONCE)
 
 
 @dataclass(frozen=True, slots=True, init=False)
@@ -39,6 +42,7 @@ class Topic(View):
     is_compact: bool
     config: Mapping[str, str]
     has_schemas: bool
+    delivery: str
 
     def __init__(
         self,
@@ -50,6 +54,7 @@ class Topic(View):
         compact: bool = True,
         config: Mapping[str, str | int | float | bool] | None = None,
         schemas: bool = False,
+        delivery: str = EXACTLY_ONCE,
         where: RowFunction | None = None,
         unmasked: str | Sequence[str] = (),
     ) -> None:
@@ -62,7 +67,9 @@ class Topic(View):
                 raise DeclarationError(f"{label}: {what} is True or False, not {given!r}")
         config = _config(config or {}, compact, label)
         self._put(fields=column_names(fields, f"{label}: fields"), partitions=partitions, is_compact=compact)
-        self._put(config=config, has_schemas=schemas)
+        if delivery not in DELIVERIES:
+            raise DeclarationError(f"{label}: delivery is {' or '.join(map(repr, DELIVERIES))}, not {delivery!r}")
+        self._put(config=config, has_schemas=schemas, delivery=delivery)
 
     def named(self, name: str, partitions: int | None) -> Topic:
         """The same declaration for another topic."""
