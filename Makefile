@@ -139,11 +139,13 @@ convergence: venv
 documents: venv
 	VIEWTAIL_TEST_SEEDS=500 $(BIN)/pytest -q tests/faults/test_document_schedules.py
 
-# 200 such schedules over Kafka: 100 of a tailer, each ends with every change published once and in order; and 100 of a
-# fleet, which also end with every view equal to its table (every fourth keeps search documents too).
+# 300 such schedules over Kafka: 100 of a tailer, each ends with every change published once and in order; 100 where
+# topics are delivered at least once; and 100 of a fleet, which also end with every view equal to its table (every
+# fourth keeps search documents too).
 topics: venv
 	VIEWTAIL_TEST_SEEDS=100 VIEWTAIL_TEST_FLEET_SEEDS=100 VIEWTAIL_TEST_PAUSED_S=15 $(BIN)/pytest -q \
-		tests/faults/test_topic_schedules.py tests/faults/test_fleet_schedules.py tests/acceptance/test_topics.py
+		tests/faults/test_topic_schedules.py tests/faults/test_fleet_schedules.py tests/acceptance/test_topics.py \
+		tests/acceptance/test_topics_at_least_once.py
 
 # 200 schedules over the tables of tenants, which come, go and are altered; each ends with every view equal to all of
 # them, and no reader saw a key come to show what its pipeline had passed.

@@ -1,4 +1,6 @@
-"""A plain read_committed consumer of confluent-kafka: how many messages a topic has, and when each came.
+"""A plain consumer of confluent-kafka: how many messages a topic has, and when each came.
+
+It reads committed messages (isolation.level), or where asked to, all of them.
 
 Messages are told apart by the number at the end of their key: {"id":7}, and Maxwell's {...,"pk.id":7}.
 """
@@ -15,6 +17,7 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
 
+COMMITTED, UNCOMMITTED = "read_committed", "read_uncommitted"
 PARTITIONS = 4  # of every topic of the bench
 _AT_ONCE = 10_000
 _POLL_S = 0.05
@@ -26,13 +29,13 @@ def admin(brokers: str) -> AdminClient:
     return AdminClient({"bootstrap.servers": brokers, "log_level": 0})
 
 
-def consumer(brokers: str) -> Consumer:
+def consumer(brokers: str, isolation: str = COMMITTED) -> Consumer:
     """One that is given partitions and keeps no offsets."""
     return Consumer(
         {
             "bootstrap.servers": brokers,
             "group.id": f"bench{os.getpid()}",
-            "isolation.level": "read_committed",
+            "isolation.level": isolation,
             "auto.offset.reset": "error",
             "enable.auto.commit": False,
             "enable.partition.eof": True,
@@ -58,10 +61,10 @@ def ends(client: AdminClient, topic: str) -> list[int]:
     return [offsets[number] for number in range(PARTITIONS)]
 
 
-def messages(brokers: str, topic: str, begin: list[int]) -> Iterator[Any]:
-    """The committed messages of a topic from these offsets to its present end."""
+def messages(brokers: str, topic: str, begin: list[int], isolation: str = COMMITTED) -> Iterator[Any]:
+    """The messages of a topic from these offsets to its present end."""
     ended = set[int | None]()
-    with closing(consumer(brokers)) as reader:
+    with closing(consumer(brokers, isolation)) as reader:
         reader.assign([TopicPartition(topic, number, offset) for number, offset in enumerate(begin)])
         while len(ended) < len(begin):
             for message in reader.consume(_AT_ONCE, 1):
@@ -95,12 +98,12 @@ def id_of(key: Any) -> int:
 
 
 @contextmanager
-def arrivals(brokers: str, topic: str) -> Iterator[dict[int, float]]:
+def arrivals(brokers: str, topic: str, isolation: str = COMMITTED) -> Iterator[dict[int, float]]:
     """When the first message of each row comes from now on, by the row's id, as time.perf_counter gives it."""
     seen: dict[int, float] = {}
     errors: list[KafkaError] = []
     is_over = threading.Event()
-    with closing(consumer(brokers)) as reader:
+    with closing(consumer(brokers, isolation)) as reader:
         offsets = ends(admin(brokers), topic)
         reader.assign([TopicPartition(topic, number, offset) for number, offset in enumerate(offsets)])
 

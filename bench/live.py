@@ -22,7 +22,7 @@ import redis
 import urllib3
 from confluent_kafka import Producer
 
-from bench.consuming import arrivals
+from bench.consuming import COMMITTED, arrivals
 from bench.setting import Setting
 from ingest.binlog.connection import DumpConnection
 from viewtail.servers.sessions import MySQLAddress
@@ -92,10 +92,10 @@ def changes_of(
     return _delays(where, committed, seen)
 
 
-def measure_topic(setting: Setting, topic: str, seconds: float, first_id: int) -> Latency:
+def measure_topic(setting: Setting, topic: str, seconds: float, first_id: int, isolation: str = COMMITTED) -> Latency:
     """Commit for `seconds` while a plain consumer reads the topic."""
     committed: dict[int, float] = {}
-    with arrivals(setting.brokers, topic) as seen:
+    with arrivals(setting.brokers, topic, isolation) as seen:
         on_a_clock(committer(setting, narrow), int(seconds * RATE), first_id, committed)
         deadline = time.monotonic() + SEEN_WITHIN_S
         while not committed.keys() <= seen.keys() and time.monotonic() < deadline:

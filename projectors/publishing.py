@@ -1,12 +1,13 @@
 """The pipeline of a store that appends every change exactly once: its position is committed with the changes.
 
 Nothing guards such a store, so nothing that was published is read again, and views are filled by the pipeline itself,
-in the order of the stream (`Windows`). A commit costs what 2,000 rows do, so several batches may go into one: those that
-wait already, and where readers do not wait for the commit, all that come within `HELD_S`.
+in the order of the stream (`Windows`). A commit costs what 2,000 rows do, so several batches may go into one: those
+that wait already, and where readers do not wait for the commit, all that come within `HELD_S`.
 """
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, field
 
 import structlog
@@ -105,10 +106,11 @@ class PublishingPipeline(Pipeline):
             self.fan_outs.passed(batch)
         self._saved(batch)
         self.vitals.row_count += batch.row_count
-        if stays_open:
-            self._open_rows += batch.row_count
         if is_held:
             self._unsaved = batch.end  # committed with a later batch, or by `save_now`
+            self._idle_saved_at = self._idle_saved_at if self._open_rows else time.monotonic()
+        if stays_open:
+            self._open_rows += batch.row_count
         if is_held or not stays_open:
             self.vitals.oldest_waiting_us = 0
 

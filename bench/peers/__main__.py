@@ -1,4 +1,5 @@
-"""`python -m bench.peers`: viewtail's tailer beside Debezium on a MySQL, and beside Maxwell on a MariaDB.
+"""`python -m bench.peers`: viewtail's tailer, with both ways to deliver, beside Debezium on a MySQL and Maxwell on a
+MariaDB.
 
 Exit 0 when everything was measured, 1 when a server or a reader failed. `--out docs/performance.md` rewrites the
 section of that page.
@@ -79,7 +80,8 @@ def _measured(source: str, sizes: Sizes, rounds: int) -> Source:
             servers["kafka"] = start_broker(folder / "kafka")
             setting = Setting(servers=servers, folder=folder)
             prepare(setting)
-            course = Course(setting, [readers.viewtail(setting), peer(setting)], sizes)
+            ours = [readers.viewtail(setting, delivery) for delivery in readers.DELIVERIES]
+            course = Course(setting, [*ours, peer(setting)], sizes)
             course.begin()
             for number in range(rounds):
                 say(f"{source}: round {number + 1} of {rounds}")

@@ -115,9 +115,9 @@ class Course:
         with self._running(topic), usage.recorded(reader.server.pid) as timeline:
             self._wait(topic)
             warm = self._written(int(live.WARM_S * live.RATE))
-            live.measure_topic(setting, reader.topic, live.WARM_S, warm.start)
+            live.measure_topic(setting, reader.topic, live.WARM_S, warm.start, reader.isolation)
             rows, began = self._written(int(self._sizes.live_s * live.RATE)), time.time()
-            latency = live.measure_topic(setting, reader.topic, self._sizes.live_s, rows.start)
+            latency = live.measure_topic(setting, reader.topic, self._sizes.live_s, rows.start, reader.isolation)
             figures.live_cpu.append(100 * timeline.between(began, time.time()) / (time.time() - began))
             self._wait(topic)
             figures.memory_mib.append(usage.memory_mib(reader.server.pid))
@@ -139,7 +139,7 @@ class Course:
         with self._running(topic):
             self._wait(topic)
         seen = bytearray(len(ids))
-        for message in messages(self._setting.brokers, reader.topic, topic.begin):
+        for message in messages(self._setting.brokers, reader.topic, topic.begin, reader.isolation):
             if (i := id_of(message.key())) in ids:
                 seen[i - ids.start] += 1
         figures.duplicates.append(sum(seen) - len(seen) + seen.count(0))
@@ -189,7 +189,7 @@ class Course:
         """When the last message of each phase came to the broker. Raises unless each row came once."""
         found = dict.fromkeys(phases, 0.0)
         counted = dict.fromkeys(phases, 0)
-        for message in messages(self._setting.brokers, topic.reader.topic, topic.begin):
+        for message in messages(self._setting.brokers, topic.reader.topic, topic.begin, topic.reader.isolation):
             i = id_of(message.key())
             for phase in phases:
                 if i in phase:

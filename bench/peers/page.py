@@ -26,7 +26,7 @@ class Source:
     """What was measured on one source server."""
 
     machine: str
-    figures: Mapping[str, Figures]  # by reader; viewtail's first
+    figures: Mapping[str, Figures]  # by reader; the peer's last
 
 
 def section(sources: list[Source], sizes: Sizes, rounds: int, command: str) -> str:
@@ -59,17 +59,25 @@ def _rows(sizes: Sizes) -> list[_Row]:
 
 def _part(source: Source, sizes: Sizes) -> str:
     """The table of one source server, and the rows in which viewtail is not ahead."""
-    ours, peer = source.figures
-    cells, behind = [["", ours, peer, "viewtail is better by"]], []
+    *ours, peer = source.figures
+    behind: dict[str, list[str]] = {name: [] for name in ours}
+    cells = [["", *source.figures, *(f"{name} is better by" for name in ours)]]
     for row in _rows(sizes):
         found = {name: figures.median(row.name) for name, figures in source.figures.items()}
-        better = _better(found[ours], found[peer], row.is_more_better)
-        if better is not None and better < 1:
-            behind.append(row.what)
-        told = [row.form.format(found[name]) for name in (ours, peer)]
-        cells.append([row.what, *told, "" if better is None else f"{better:.2f}"])
-    verdict = f"viewtail is behind in: {'; '.join(behind)}." if behind else "viewtail is ahead or level in every row."
+        factors = {name: _better(found[name], found[peer], row.is_more_better) for name in ours}
+        for name, better in factors.items():
+            if better is not None and better < 1:
+                behind[name].append(row.what)
+        told = [row.form.format(value) for value in found.values()]
+        cells.append([row.what, *told, *("" if better is None else f"{better:.2f}" for better in factors.values())])
+    verdict = "\n".join(_verdict(name, rows) for name, rows in behind.items())
     return f"### {peer}\n\nOn {source.machine}.\n\n{table(cells)}\n\n{verdict}"
+
+
+def _verdict(name: str, behind: list[str]) -> str:
+    if behind:
+        return f"- {name} is behind in: {'; '.join(behind)}."
+    return f"- {name} is ahead or level in every row."
 
 
 def _better(ours: float, theirs: float, is_more_better: bool) -> float | None:
@@ -89,10 +97,12 @@ Rounds: {rounds}; figures are medians. Servers, broker, reader and consumer shar
 
 {parts}
 
-Where viewtail is behind, this is why. A reader of committed messages gets a row of ours once its Kafka transaction is
-committed, some milliseconds after it was sent. The others send without transactions, and after a crash a consumer may
-get a message twice. The commits are also most of the processor time while little happens. Maxwell's messages hold the
-row and few words about it; ours are Debezium's, several times as large.
+viewtail is there twice. As it is by default, a reader of committed messages gets a row once its Kafka transaction is
+committed, some milliseconds after it was sent, and gets it once. With
+[`delivery="at_least_once"`](views.md#topic) the reader does not wait for commits, and as with the others he may get a
+message twice after a crash; viewtail commits every few seconds. The commits are also most of the processor time of the
+default while little happens. Maxwell's messages hold the row and few words about it; ours are Debezium's, several
+times as large.
 
 [bench/README.md](../bench/README.md) says how it is measured, and how the readers are set up.
 """

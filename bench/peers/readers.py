@@ -12,17 +12,22 @@ from urllib.request import ProxyHandler, build_opener
 
 from confluent_kafka.admin import NewTopic  # type: ignore[attr-defined]
 
-from bench.consuming import PARTITIONS, admin
+from bench.consuming import COMMITTED, PARTITIONS, UNCOMMITTED, admin
 from bench.setting import Setting
 from stack import Server, connect, kafka, maxwell
 from stack.server import HOST, Launch, free_port
 
+# By delivery: the reader's name, its topic, and the isolation level of a consumer that it is meant for.
+DELIVERIES = {
+    "exactly_once": ("viewtail", "bench.narrow", COMMITTED),
+    "at_least_once": ("viewtail, at least once", "bench.narrow.at_least_once", UNCOMMITTED),
+}
 VIEWS = """
 from viewtail import Entity, Topic
 
 views = [
-    Topic("bench.narrow", Entity("bench.narrow"), partitions=4, compact=False,
-          config={"message.timestamp.type": "LogAppendTime"})
+    Topic("{topic}", Entity("bench.narrow"), partitions=4, compact=False,
+          config={{"message.timestamp.type": "LogAppendTime"}}, delivery="{delivery}")
 ]
 """
 # The broker says when it got each message.
@@ -61,25 +66,32 @@ class Reader:
     name: str
     topic: str
     server: Server
+    isolation: str = UNCOMMITTED  # of its consumer; without transactions there is nothing that is not committed
 
 
-def viewtail(setting: Setting) -> Reader:
+def viewtail(setting: Setting, delivery: str) -> Reader:
     """`viewtail run`, its supervisor included."""
-    directory, port = setting.folder / "viewtail", free_port()
+    name, topic, isolation = DELIVERIES[delivery]
+    directory, port = setting.folder / delivery, free_port()
     directory.mkdir()
-    (directory / "views.py").write_text(VIEWS)
+    (directory / "views.py").write_text(VIEWS.format(topic=topic, delivery=delivery))
     ours = {name: value for name, value in setting.environment.items() if name.startswith(("VIEWTAIL_", "PYTHONPATH"))}
     launch = Launch(
-        name="viewtail",
+        name=delivery,
         url=f"http://{HOST}:{port}/metrics",
         port=port,
         directory=directory,
         argv=(sys.executable, "-m", "viewtail.main", "run"),
-        environment={**ours, "VIEWTAIL_METRICS__PORT": str(port), "VIEWTAIL_CONSOLE__PORT": "0"},
+        environment={
+            **ours,
+            "VIEWTAIL_METRICS__PORT": str(port),
+            "VIEWTAIL_CONSOLE__PORT": "0",
+            "VIEWTAIL_MYSQL__URL": f"{setting.mysql.url}/viewtail_{delivery}",  # each is a deployment of its own
+        },
         is_ready=lambda: _answers(f"http://{HOST}:{port}/metrics"),
     )
-    _make(setting, "bench.narrow")
-    return Reader(name="viewtail", topic="bench.narrow", server=Server(launch))
+    _make(setting, topic)
+    return Reader(name=name, topic=topic, server=Server(launch), isolation=isolation)
 
 
 def debezium(setting: Setting) -> Reader:

@@ -2,6 +2,9 @@
 
     pip install confluent-kafka
     python plain.py BROKER:9092 shop.orders
+    python plain.py BROKER:9092 shop.orders read_uncommitted
+
+The second is for a topic that is delivered at least once: it does not wait for commits, and drops what comes twice.
 
 Reads every partition from its beginning to its present end and prints each row as a line of JSON. To keep the rows up
 to date, go on reading where the loop ends.
@@ -13,13 +16,13 @@ import sys
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, TopicPartition
 
 
-def newest_rows(brokers, topic):
+def newest_rows(brokers, topic, isolation="read_committed"):
     """The newest row of each key, by the key as it is in the topic."""
     consumer = Consumer({
         "bootstrap.servers": brokers,
         "group.id": "plain",  # the client wants a name; nothing is committed under it
         "enable.auto.commit": False,
-        "isolation.level": "read_committed",  # each change once
+        "isolation.level": isolation,  # read_committed: each change once
         "enable.partition.eof": True,  # say where the end is
     })  # fmt: skip
     unread = set(consumer.list_topics(topic, timeout=10).topics[topic].partitions)
@@ -34,7 +37,7 @@ def newest_rows(brokers, topic):
             continue
         key, version = message.key(), int(dict(message.headers())["viewtail_version"])
         if version < versions.get(key, 0):
-            continue  # a newer one is known
+            continue  # a newer one is known, or it came before
         versions[key] = version
         content = {} if message.value() is None else json.loads(message.value())  # None: a tombstone
         row = content.get("payload", content).get("after")  # "payload" where the topic has schemas=True

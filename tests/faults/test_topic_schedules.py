@@ -1,8 +1,9 @@
 """Whatever is killed, stopped or cut, a topic holds every change once and in order: no more, no less.
 
-The changes are compared with MySQL's own mysqlbinlog, over all that a read_committed consumer sees. One seed is one
+The changes are compared with MySQL's own mysqlbinlog, over all that a read_committed consumer sees. Of topics that are
+delivered at least once, over what a read_uncommitted consumer keeps that drops what comes twice, too. One seed is one
 schedule: `VIEWTAIL_TEST_SEED=7 pytest tests/faults/test_topic_schedules.py` runs the seventh alone. A run of all tests
-takes two of 100; `make topics` takes them all.
+takes two of 100, and one of the latter; `make topics` takes them all.
 """
 
 from __future__ import annotations
@@ -28,15 +29,29 @@ FAILPOINTS = (IN_COMMIT, *COMMIT_STEPS, *EMPTY_COMMIT_STEPS, *STEPS)
 # A pipeline may not come to these at all: a chunk needs a backfill, an empty commit a watermark or an idle moment.
 NOT_SURE = (*EMPTY_COMMIT_STEPS, "after chunk")
 SEEDS = slices.seeds(2, "VIEWTAIL_TEST_SEEDS")
+LEAST_SEEDS = slices.seeds(1, "VIEWTAIL_TEST_SEEDS")
 
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_topic_holds_every_change_once_and_in_order_after_any_schedule_of_faults(
     seed: int, mysql_server: Server, harmed_kafka: Server, disk_of_harmed_kafka: SmallDisk, tmp_path: Path
 ) -> None:
+    world = TopicWorld(mysql_server, harmed_kafka, f"schedule_{seed}", disk_of_harmed_kafka)
+    _keeps_its_promise(world, seed, tmp_path)
+
+
+@pytest.mark.parametrize("seed", LEAST_SEEDS)
+def test_who_waits_for_no_commit_misses_nothing(
+    seed: int, mysql_server: Server, harmed_kafka: Server, disk_of_harmed_kafka: SmallDisk, tmp_path: Path
+) -> None:
+    name = f"least_{seed}"
+    world = TopicWorld(mysql_server, harmed_kafka, name, disk_of_harmed_kafka, delivery="at_least_once")
+    _keeps_its_promise(world, seed, tmp_path)
+
+
+def _keeps_its_promise(world: TopicWorld, seed: int, tmp_path: Path) -> None:
     print(f"seed {seed}: rerun with VIEWTAIL_TEST_SEED={seed}")
     chance = random.Random(seed)
-    world = TopicWorld(mysql_server, harmed_kafka, f"schedule_{seed}", disk_of_harmed_kafka)
     world.drop()
     world.make(users=chance.choice((0, 3000, 9000)))
     with running(tmp_path, world.views, world.environment) as run:
@@ -53,7 +68,7 @@ def test_a_topic_holds_every_change_once_and_in_order_after_any_schedule_of_faul
         assert run.stop() == 0
     assert world.faults() == []
     assert world.messages > 100
-    print(f"  {world.messages} messages")
+    print(f"  {world.messages} messages, {world.repeats} of them again")
     world.drop()
 
 
@@ -67,7 +82,7 @@ def _faults(chance: random.Random, seed: int, world: TopicWorld, run: Run) -> No
         time.sleep(chance.uniform(0.1, 0.8))  # the moment of the fault; nothing is awaited here
         if not is_restarted and count == restart_at:
             is_restarted = True
-            _die_at(step, chance, run)
+            _die_at(step, chance, world, run)
             continue
         fault = chance.choice(faults)
         print(f"  {fault.__name__}")
@@ -79,14 +94,15 @@ def _faults(chance: random.Random, seed: int, world: TopicWorld, run: Run) -> No
     run.start()
 
 
-def _die_at(step: str, chance: random.Random, run: Run) -> None:
+def _die_at(step: str, chance: random.Random, world: TopicWorld, run: Run) -> None:
     """Starts the pipeline again, to be killed at its failpoint. The next fault waits until it was.
 
     It would come first otherwise: a start takes longer than the time between two faults.
     """
     assert run.stop() in (0, -signal.SIGTERM)  # the latter while Python itself was starting
     killed = run.log.count(DIED)
-    run.start(VIEWTAIL_FAILPOINT=death_at(step, chance))
+    is_rare = world.delivery == "at_least_once" and step in (IN_COMMIT, *COMMIT_STEPS)  # it comes every few seconds
+    run.start(VIEWTAIL_FAILPOINT=death_at(step, chance, latest=1 if is_rare else 20))
     print(f"  {step}")
     if step not in NOT_SURE:
         wait_for(f"it is killed {step}", lambda: run.log.count(DIED) > killed)

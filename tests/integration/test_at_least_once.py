@@ -1,4 +1,4 @@
-"""Topics that are delivered at least once: their readers have a message before it is committed, and no zombie adds one."""
+"""Topics that are delivered at least once: a message is read before it is committed, and no zombie adds one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a reader of a topic sees (isolation.level=read_committed, or another), compared with the binlog and the table."""
+"""What a reader of a topic sees (isolation.level=read_committed, or another), compared with binlog and table."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def folded(messages: Iterable[Told]) -> dict[Row, Row]:
 
 
 def without_repeats(messages: Iterable[Told]) -> list[Told]:
-    """What a consumer keeps that drops what is not above the last version of its key, the tombstone of that excepted."""
+    """What a consumer keeps that drops what is not above the last version of its key, except the tombstone of that."""
     found: list[Told] = []
     last: dict[Row, Told] = {}
     for one in messages:

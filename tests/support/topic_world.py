@@ -45,7 +45,7 @@ FULL_S = 3.0
 class TopicWorld:
     """One test's database and topics, called `name`; viewtail's own tables are in NAME_own.
 
-    Where delivery is "at_least_once", a consumer is one that does not wait for commits, and leaves out what comes twice.
+    Where delivery is "at_least_once", consumers do not wait for commits, and leave out what comes twice.
     """
 
     mysql: Server

@@ -24,8 +24,8 @@ def problems(view: BoundView) -> Iterator[str]:
         )
     if view.derived is not None and topic_of(view).delivery == AT_LEAST_ONCE:
         yield (
-            "its rows are made of several tables, and are published exactly once only: what very many of them depend on "
-            "is published page by page beside the position; leave out delivery='at_least_once'"
+            "its rows are made of several tables or rows, and are published exactly once only, since some of them are "
+            "published page by page, beside the position; leave out delivery='at_least_once'"
         )
     if name in (POSITIONS, REPLAYS) or name.startswith("__"):
         yield f"the topic {name} is not for views: viewtail or Kafka uses it; give the view another name"

@@ -30,6 +30,8 @@ class Topic(View):
             table. Otherwise messages go after the retention time.
         config: the topic's own settings, as Kafka names them: {"min.insync.replicas": 2, "retention.ms": 86400000}.
         schemas: each message carries the schema of its key and value, as Kafka Connect's JsonConverter writes it.
+        delivery: "exactly_once", or "at_least_once": readers that do not wait for commits (read_uncommitted) have a
+            change at once, and after a crash some changes twice; commits are seconds apart.
         where: a row for which it is false is not in the topic.
         unmasked: columns that it needs as they are, although they are masked (docs/masks.md).
     """
