@@ -65,6 +65,12 @@ def test_rows_in_a_form_that_their_table_had_touch_keys_too() -> None:
     assert [run.view for run in projected.writes] == ["kafka:lines"]
 
 
+def test_a_topic_of_rows_of_several_tables_is_published_exactly_once_only() -> None:
+    with pytest.raises(DeclarationError, match=r"view kafka:orders: its rows are made of several tables .* leave out"):
+        bind([Topic("orders", ORDER, delivery="at_least_once")], describe)
+    bind([Topic("lines", Entity("made.order_line"), delivery="at_least_once")], describe)
+
+
 def test_a_table_of_a_part_that_is_missing_is_a_problem_of_the_view() -> None:
     gone = Entity("made.order", related={"lines": Many("made.gone", by="id")})
     with pytest.raises(DeclarationError, match=r"view redis:order: related 'lines': table made\.gone does not exist"):
