@@ -110,7 +110,7 @@ def test_a_zombie_adds_no_message_behind_the_one_that_took_over(
             wait_for("a change of now is published", lambda: _is_near(world))
 
 
-def test_a_broker_that_is_killed_gets_all_that_it_had_not_committed_again(
+def test_no_change_is_missed_when_the_broker_is_killed_amid_what_is_not_committed(
     mysql_server: Server, harmed_kafka: Server, tmp_path: Path
 ) -> None:
     published_world = published("least_broker", mysql_server, harmed_kafka, tmp_path)
