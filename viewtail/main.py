@@ -14,7 +14,7 @@ from typing import Annotated
 
 import typer
 
-from viewtail import light_imports
+from viewtail import light_imports, signals
 from viewtail.changes.errors import MisuseError
 from viewtail.cli import (
     adopt,
@@ -125,6 +125,7 @@ app.add_typer(serving.entities, name="entities")
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run one command and exit with its code; every error is one message on stderr."""
+    signals.not_blocked()
     tune_command()
     sys.exit(_main(arguments))
 

@@ -44,6 +44,11 @@ def kept_from_threads() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
+def not_blocked() -> None:
+    """Stopping signals reach this process, also where the one that began it keeps them from its own threads."""
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPPING)
+
+
 class _Asked:
     """Whom a stopping signal is for. One thread waits for all of a process: of several the kernel would choose."""
 

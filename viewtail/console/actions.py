@@ -28,7 +28,7 @@ class Option:
     name: str
     label: str
     words: str
-    kind: str = "flag"  # 'flag', 'text', 'number'
+    kind: str = "flag"  # 'flag', 'text', 'number', 'key'
     is_needed: bool = False
 
 
@@ -56,7 +56,7 @@ class Action:
         """The command for that view or pipeline. Raises MisuseError."""
         options, behind = list[str](), list[str]()
         for option in self.options:
-            value = _checked(option, given.get(option.name, "").strip())
+            value = _checked(option, given.get(option.name, ""))
             if value and not option.words:
                 behind.append(value)
             elif value:
@@ -74,10 +74,11 @@ class Action:
 
 
 def _checked(option: Option, value: str) -> str:
-    """Raise MisuseError for what no command takes; returns the value."""
+    """Raise MisuseError for what no command takes; returns the value. A key may begin or end with a space."""
+    value = value if option.kind == "key" else value.strip()
     if len(value) > MOST_TEXT or (value and not value.isprintable()):
         raise MisuseError(f"{option.label}: one line of at most {MOST_TEXT:,} characters")
-    if option.is_needed and not value:
+    if option.is_needed and not value.strip():
         raise MisuseError(f"{option.label}: it is needed, and empty")
     return value
 
@@ -109,7 +110,7 @@ def _is_kept(of: ViewStatus | PipelineStatus) -> bool:
     return isinstance(of, ViewStatus) and of.state not in (State.PAUSED, State.RELEASED)
 
 
-_KEY = Option(name="key", label="Key", words="--key", kind="text", is_needed=True)
+_KEY = Option(name="key", label="Key", words="--key", kind="key", is_needed=True)
 _REASON = Option(name="reason", label="Reason, which status and readers show", words="--reason", kind="text")
 
 ACTIONS: tuple[Action, ...] = (
@@ -164,7 +165,7 @@ ACTIONS: tuple[Action, ...] = (
             "ended; what is refused again keeps it, with the reason."
         ),
         command=("dead-letters", "redrive", "--yes"),
-        options=(Option(name="key", label="Only this key", words="", kind="text"),),
+        options=(Option(name="key", label="Only this key", words="", kind="key"),),
         trial=("dead-letters", "list"),
         is_offered=_has_letters,
     ),

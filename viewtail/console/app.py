@@ -185,7 +185,7 @@ class Console:
 
     def _why(self, request: Request) -> Shown:
         given = request.query_params
-        return self._pages.why(_of(request), _view(request), given.get("key", "").strip(), given.get("source", ""))
+        return self._pages.why(_of(request), _view(request), given.get("key", ""), given.get("source", ""))
 
     def _preview(self, request: Request) -> Shown:
         given = request.query_params

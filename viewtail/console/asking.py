@@ -108,8 +108,10 @@ def declared(settings: Sequence[Settings], view: str) -> View | None:
 def previewed(answer: tuple[int, str, str]) -> tuple[dict[str, object] | None, str]:
     """What `viewtail preview --json` said, or its error."""
     _, out, error = answer
+    # What views.py prints, while it is loaded or asked for a row, comes before.
+    _, begin, behind = f"\n{out}".rpartition("\n{\n")
     try:
-        found = orjson.loads(out)
+        found = orjson.loads(begin + behind)
     except orjson.JSONDecodeError:
         return None, error.strip() or "it said nothing"
     return found, error.strip()

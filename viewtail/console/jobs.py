@@ -14,11 +14,13 @@ import threading
 import time
 from collections import OrderedDict, deque
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from viewtail.changes.errors import MisuseError
 from viewtail.declarations import SHARD_VARIABLE
+from viewtail.signals import EXIT_STOPPED
 
 MOST_RUNNING = 4
 MOST_KEPT = 50
@@ -51,9 +53,10 @@ class Job:
         """How it ended, in words."""
         if self.code is None:
             return "running"
-        if self.is_stopped or self.code in (130, -signal.SIGINT, -signal.SIGTERM):
-            return "stopped"
-        return "done" if self.code == 0 else f"ended with code {self.code}"
+        if self.code == 0:
+            return "done"
+        was_stopped = self.is_stopped or self.code in (EXIT_STOPPED, -signal.SIGINT, -signal.SIGTERM)
+        return "stopped" if was_stopped else f"ended with code {self.code}"
 
 
 class Commands:
@@ -68,6 +71,8 @@ class Commands:
         self._jobs: OrderedDict[int, Job] = OrderedDict()
         self._lock = threading.Lock()
         self._trials = threading.BoundedSemaphore(2)
+        self._asked: set[subprocess.Popen[bytes]] = set()
+        self._is_closed = False
         self._last = 0
 
     def begin(self, words: Sequence[str], *, operator: str, shard: str | None) -> Job:
@@ -90,13 +95,19 @@ class Commands:
         if not self._trials.acquire(timeout=within_s):
             return 1, "", "other questions are still being answered. Ask again"
         try:
-            process = self._process(words, "", shard, subprocess.PIPE)
+            with self._lock:
+                if self._is_closed:
+                    return 1, "", "the console ends"
+                process = self._process(words, "", shard, subprocess.PIPE)
+                self._asked.add(process)
             try:
                 out, error = process.communicate(timeout=within_s)
             except subprocess.TimeoutExpired:
-                process.kill()
+                _kill(process)
                 process.communicate()
                 return 1, "", f"no answer within {within_s:.0f} s. Run it in a terminal"
+            finally:
+                self._asked.discard(process)
         finally:
             self._trials.release()
         return process.returncode, out.decode(errors="replace"), error.decode(errors="replace")
@@ -109,13 +120,17 @@ class Commands:
             return list(reversed(self._jobs.values()))
 
     def stop(self, job: Job) -> None:
-        """End it as Ctrl-C does; what it did stays done, and the same command goes on there."""
+        """End it as Ctrl-C does, at a second call whatever it does; the same command goes on where it ended."""
         if job.is_running:
+            job.process.send_signal(signal.SIGTERM if job.is_stopped else signal.SIGINT)
             job.is_stopped = True
-            job.process.send_signal(signal.SIGINT)
 
     def close(self) -> None:
-        """Stop all of them, and wait a while."""
+        """Stop all of them, and wait a while; a question, which changes nothing, is given up at once."""
+        with self._lock:
+            self._is_closed = True
+            for process in self._asked:
+                _kill(process)
         running = [job for job in self.newest() if job.is_running]
         for job in running:
             self.stop(job)
@@ -124,7 +139,7 @@ class Commands:
             try:
                 job.process.wait(max(0.0, deadline - time.monotonic()))
             except subprocess.TimeoutExpired:
-                job.process.kill()
+                _kill(job.process)
                 job.process.wait()
 
     def _process(self, words: Sequence[str], operator: str, shard: str | None, stderr: int) -> subprocess.Popen[bytes]:
@@ -150,6 +165,12 @@ def environment(given: Mapping[str, str], operator: str, shard: str | None) -> d
     if shard is not None:
         environment[SHARD_VARIABLE] = shard
     return environment
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    """With what it began, which would hold its output open."""
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
 
 
 def _read(job: Job) -> None:

@@ -15,7 +15,7 @@ import structlog
 from viewtail import logs, settings
 from viewtail.changes.errors import ViewtailError
 from viewtail.console.serving import serve
-from viewtail.signals import kept_from_threads
+from viewtail.signals import end_at_once, kept_from_threads, not_blocked
 
 _log = structlog.get_logger("viewtail.console")
 
@@ -29,6 +29,8 @@ def main() -> int:
     parser.add_argument("parent", type=int)
     parser.add_argument("--config", type=Path)
     given = parser.parse_args()
+    not_blocked()
+    end_at_once()  # while views.py is loaded; `serve` ends what is under way
     with kept_from_threads():
         threading.Thread(target=_end_with, args=(given.parent,), name="parent", daemon=True).start()
 
