@@ -258,6 +258,12 @@ def test_every_answer_has_the_headers_that_keep_others_out(world: World) -> None
         ("/view/redis/person?of=eu", 404, "no deployment"),
         ("/sign-in?to=https://evil.example/", 200, 'value="/"'),
         ("/sign-in?to=//evil.example/", 200, 'value="/"'),
+        ("/sign-in?to=//%5B", 200, 'value="/"'),
+        (f"/view/redis/person/rows?count={'9' * 5000}", 400, "from 1 to 50"),
+        (f"/job/{'9' * 5000}", 404, "no such command"),
+        ("/do/verify?name=redis:person&source=asia", 404, "does not draw on a source"),
+        ("/view/redis/person/rows/events", 404, "no such page"),
+        ("/view/redis/person/preview/events?sample=5", 404, "no such page"),
     ],
 )
 def test_what_is_asked_wrongly_is_said(world: World, path: str, code: int, says: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from urllib.parse import unquote
 
 import pytest
 
@@ -87,6 +88,7 @@ def test_the_console_answers_to_its_own_names(host: str, url: str | None, header
         ({"host": "127.0.0.1:9465"}, True),  # curl says neither; the form's key decides
         ({"host": "127.0.0.1:9465", "origin": "http://127.0.0.1:9465", "sec-fetch-site": "same-origin"}, True),
         ({"host": "127.0.0.1:9465", "origin": "http://127.0.0.1:8000"}, False),
+        ({"host": "127.0.0.1:9465", "origin": "http://["}, False),
         ({"host": "127.0.0.1:9465", "origin": "null"}, False),
         ({"host": "127.0.0.1:9465", "sec-fetch-site": "cross-site"}, False),
         ({"host": "127.0.0.1:9465", "sec-fetch-site": "none"}, False),
@@ -121,6 +123,32 @@ def test_what_no_command_takes_is_refused(value: str) -> None:
         _words("pause", reason=value)
 
 
+def test_a_key_keeps_the_spaces_that_it_has_and_other_texts_do_not() -> None:
+    assert _words("replay-key", key=" 7")[2] == "--key= 7"
+    assert _words("redrive", key="7 ")[-1] == "7 "
+    assert _words("pause", reason=" it moves ")[1] == "--reason=it moves"
+
+
+def test_a_command_is_shown_with_the_deployment_that_it_is_about() -> None:
+    assert (
+        actions.shown(["replay", "--yes", "--", "redis:user"], "eu")
+        == "VIEWTAIL_SHARD=eu viewtail replay --yes redis:user"
+    )
+
+
+def test_a_long_value_is_cut_and_says_so() -> None:
+    shown = pages.environment().filters["shown"]
+    assert shown("x" * 10**6) == "x" * pages.MOST_VALUE + "… (cut; 1,000,000 characters)"
+    assert shown(b"x" * 10**6).endswith("78… (cut; 1,000,000 bytes)") and shown("x" * pages.MOST_VALUE).count("cut") == 0
+
+
+@pytest.mark.parametrize("name", ["user", "a/rows", "b/events", "c?d#e%41 ü<b>", "--all", "..", "%2F"])
+def test_the_address_of_a_view_names_it_whatever_it_is_called(name: str) -> None:
+    part = pages.view_url("", f"redis:{name}", "why").split("/")[3]
+    assert len(pages.view_url("", f"redis:{name}").split("/")) == 4
+    assert pages.name_in_path(unquote(part)) == name  # a server unquotes once
+
+
 def test_a_key_that_is_needed_is_asked_for() -> None:
     with pytest.raises(MisuseError, match="needed"):
         _words("replay-key", key=" ")
@@ -146,6 +174,7 @@ def test_each_option_is_one_of_its_command() -> None:
     [
         ("viewtail replay redis:user --key 7", "replay-key"),
         ("viewtail replay redis:user", "replay"),
+        ("viewtail replay redis:user --key ' 7 a'", "replay-key"),
         ("viewtail resume redis:user", "resume"),
         ("viewtail verify redis:user --repair", "repair"),
         ("viewtail replay --new-history", None),

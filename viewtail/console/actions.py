@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from offsets.copies import Copy
 from offsets.views import State
 from viewtail.changes.errors import MisuseError
+from viewtail.declarations import SHARD_VARIABLE
 from viewtail.operations.status import PipelineStatus, ViewStatus
 
 MOST_TEXT = 1000  # characters of what is given
@@ -83,11 +84,12 @@ def _checked(option: Option, value: str) -> str:
     return value
 
 
-def shown(words: Sequence[str]) -> str:
-    """A command as one types it."""
+def shown(words: Sequence[str], shard: str | None = None) -> str:
+    """A command as one types it; `shard`: the deployment, or source, that it is about."""
     at = words.index("--") if "--" in words else len(words)
     is_needed = any(word.startswith("-") for word in words[at + 1 :])
-    return shlex.join(["viewtail", *words[:at], *words[at + (not is_needed) :]])
+    command = shlex.join(["viewtail", *words[:at], *words[at + (not is_needed) :]])
+    return command if shard is None else f"{SHARD_VARIABLE}={shlex.quote(shard)} {command}"
 
 
 def _never(_: ViewStatus | PipelineStatus) -> bool:

@@ -13,11 +13,12 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+import traceback
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from functools import partial
 from importlib.resources import files
 from typing import Any
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import parse_qsl, quote, urlsplit
 
 import orjson
 import structlog
@@ -27,7 +28,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response, StreamingResponse
 from starlette.routing import BaseRoute, Route
 
-from viewtail.changes.errors import MisuseError, UnknownNameError, ViewtailError, once
+from viewtail.changes.errors import MisuseError, StoreUnavailableError, UnknownNameError, ViewtailError, once
 from viewtail.console import guard, pages
 from viewtail.console.actions import BY_ID
 from viewtail.console.jobs import Commands, Job
@@ -40,11 +41,14 @@ _log = structlog.get_logger("viewtail.console")
 LOOK_EVERY_S = 1.0  # of a page that is looked at
 SAY_EVERY_S = 15.0  # on a stream where nothing changes, so that a proxy keeps it
 MOST_STREAMS = 64
+MOST_QUESTIONS = 8  # of which each takes a thread; the other threads are for pages of what is known
+MOST_WAITING = 32  # behind them
 MOST_FORM_BYTES = 64 << 10
 WRONG_TOKEN_S = 0.5  # so long an answer to a wrong token takes
 _STATIC = {"console.css": "text/css", "console.js": "text/javascript", "icon.svg": "image/svg+xml"}
 
 Make = Callable[[Request], Shown]
+Made = Callable[[Request], Awaitable[Shown]]
 
 
 class _Forbidden(MisuseError):
@@ -66,38 +70,48 @@ class Console:
         self._is_secure = (settings.url or "").startswith("https:")
         self.is_stopping: Callable[[], bool] = lambda: False  # streams end then
         self._streams = 0
+        self._questions, self._waiting = asyncio.Semaphore(MOST_QUESTIONS), 0
         self._static = {name: files("viewtail.console").joinpath("static", name).read_bytes() for name in _STATIC}
         self.application = Starlette(routes=self._routes())
 
     def _routes(self) -> list[BaseRoute]:
-        view = "/view/{store}/{name:path}"
-        pages: list[tuple[str, Make]] = [
+        view = "/view/{store}/{name}"
+        live: list[tuple[str, Make]] = [
             ("/", lambda _: self._pages.overview()),
-            ("/record", lambda request: self._pages.record(is_whole="all" in request.query_params)),
-            ("/pipeline/{name:path}", lambda request: self._pages.pipeline(_of(request), _name(request))),
-            ("/job/{number:int}", lambda request: self._pages.job(self._job(request))),
+            ("/pipeline/{name}", lambda request: self._pages.pipeline(_of(request), _name(request))),
+            ("/job/{number}", lambda request: self._pages.job(self._job(request))),
+            (view, lambda request: self._pages.view(_of(request), _view(request))),
+        ]
+        record = partial(self._asked, lambda request: self._pages.record(is_whole="all" in request.query_params))
+        questions: list[tuple[str, Make]] = [
             (f"{view}/rows", self._rows),
             (f"{view}/why", self._why),
             (f"{view}/letters", lambda request: self._pages.letters(_of(request), _view(request))),
             (f"{view}/preview", self._preview),
-            (view, lambda request: self._pages.view(_of(request), _view(request))),
             ("/do/{action}", self._action),
-            ("/sign-in", lambda request: self._sign_in_page(request.query_params.get("to", "/"))),
         ]
         routes: list[BaseRoute] = [
             self._route("/static/{name}", self._static_file),
             self._route("/do/{action}", self._do, "POST"),
             self._route("/sign-in", self._sign_in, "POST"),
             self._route("/sign-out", self._sign_out, "POST"),
-            self._route("/job/{number:int}/stop", self._stop, "POST"),
+            self._route("/job/{number}/stop", self._stop, "POST"),
+            self._route("/sign-in", self._to_sign_in),
         ]
-        for path, make in pages:
-            routes.append(self._route(f"{path.rstrip('/')}/events", partial(self._events, make)))
-            routes.append(self._route(path, partial(self._page, make)))
+        for path, make in live:
+            routes += self._live_routes(path, partial(self._looked, make))
+        routes += self._live_routes("/record", record)
+        routes += [self._route(path, partial(self._page, partial(self._asked, make))) for path, make in questions]
         return [*routes, self._route("/{path:path}", self._nothing)]
 
     def _route(self, path: str, answer: Callable[[Request], Awaitable[Response]], method: str = "GET") -> Route:
         return Route(path, partial(self._guarded, answer), methods=[method])
+
+    def _live_routes(self, path: str, made: Made) -> list[BaseRoute]:
+        return [
+            self._route(f"{path.rstrip('/')}/events", partial(self._events, made)),
+            self._route(path, partial(self._page, made)),
+        ]
 
     async def _guarded(self, answer: Callable[[Request], Awaitable[Response]], request: Request) -> Response:
         """Answer, with the headers of every answer; what goes wrong is a page, too."""
@@ -117,16 +131,31 @@ class Console:
         except ViewtailError as error:
             response = self._html(request, _trouble("A server does not answer", once(error), 503))
         except Exception as error:
-            _log.exception("a page failed", path=request.url.path.split("/")[1])
-            what = f"a fault of viewtail, which its log tells more of ({type(error).__name__})"
-            response = self._html(request, _trouble("The page failed", what, 500))
+            response = self._html(request, _fault(request, error))
         response.headers.update(guard.HEADERS)
         return response
 
     # -- pages ---------------------------------------------------------------------------------------------------
 
-    async def _page(self, make: Make, request: Request) -> Response:
-        return self._html(request, await run_in_threadpool(make, request))
+    async def _page(self, made: Made, request: Request) -> Response:
+        return self._html(request, await made(request))
+
+    async def _looked(self, make: Make, request: Request) -> Shown:
+        return await run_in_threadpool(make, request)
+
+    async def _asked(self, make: Make, request: Request) -> Shown:
+        """A page for which servers, or a command, are asked: few at once, so that the other pages have threads."""
+        if self._waiting >= MOST_WAITING:
+            raise StoreUnavailableError("too many questions wait for an answer already. Load the page again")
+        self._waiting += 1
+        try:
+            await self._questions.acquire()
+        finally:
+            self._waiting -= 1
+        try:
+            return await run_in_threadpool(make, request)
+        finally:
+            self._questions.release()
 
     def _html(self, request: Request, page: Shown) -> HTMLResponse:
         return HTMLResponse(self._rendered(request, page), page.status)
@@ -140,27 +169,27 @@ class Console:
             **page.given,
             "title": page.title,
             "is_live": page.is_live,
-            "events": f"{request.url.path.rstrip('/')}/events{'?' if request.url.query else ''}{request.url.query}",
-            "path": request.url.path + (f"?{request.url.query}" if request.url.query else ""),
+            "events": _with_query(f"{_path(request).rstrip('/')}/events", request),
+            "path": _with_query(_path(request), request),
             "session": session,
             "form_key": self._sessions.form_key(session) if session is not None else "",
             "can_sign_in": self._sessions.can_act,
             "now": pages.clock(),
         }
 
-    async def _events(self, make: Make, request: Request) -> Response:
+    async def _events(self, made: Made, request: Request) -> Response:
         if self._streams >= MOST_STREAMS:
             return Response("too many pages are open\n", 503, media_type="text/plain")
         headers = {"X-Accel-Buffering": "no"}
-        return StreamingResponse(self._stream(make, request), 200, headers, "text/event-stream")
+        return StreamingResponse(self._stream(made, request), 200, headers, "text/event-stream")
 
-    async def _stream(self, make: Make, request: Request) -> AsyncIterator[bytes]:
+    async def _stream(self, made: Made, request: Request) -> AsyncIterator[bytes]:
         """The live part of a page, again whenever it is another one, until nobody listens any more."""
         self._streams += 1
         last, silent_s = "", 0.0
         try:
             while not self.is_stopping():
-                live = await run_in_threadpool(self._live, make, request)
+                live = await self._live(made, request)
                 if live != last or silent_s >= SAY_EVERY_S:
                     yield f"data: {orjson.dumps(live if live != last else None).decode()}\n\n".encode()
                     last, silent_s = live, 0.0
@@ -171,16 +200,21 @@ class Console:
         finally:
             self._streams -= 1
 
-    def _live(self, make: Make, request: Request) -> str:
+    async def _live(self, made: Made, request: Request) -> str:
         try:
-            page = make(request)
+            page = await made(request)
         except ViewtailError as error:
             page = _trouble("Nothing newer is known", once(error), 503)
+        except Exception as error:
+            page = _fault(request, error)
+        return await run_in_threadpool(self._live_part, request, page)
+
+    def _live_part(self, request: Request, page: Shown) -> str:
         template = pages.environment().get_template(page.template)
         return "".join(template.blocks["live"](template.new_context(self._given(request, page))))
 
     def _rows(self, request: Request) -> Shown:
-        count = _number(request, "count", pages.ROWS)
+        count = _number(request, "count", pages.ROWS, pages.MOST_ROWS)
         return self._pages.rows(_of(request), _view(request), count, request.query_params.get("source", ""))
 
     def _why(self, request: Request) -> Shown:
@@ -192,7 +226,7 @@ class Console:
         return self._pages.preview(
             _of(request),
             _view(request),
-            _number(request, "sample", pages.SAMPLE),
+            _number(request, "sample", pages.SAMPLE, pages.MOST_SAMPLE),
             given.get("source", ""),
             is_asked="sample" in given,
         )
@@ -201,6 +235,9 @@ class Console:
         given = dict(request.query_params)
         can_act = self._session(request) is not None
         return self._pages.action(_action(request), _of(request), given.get("name", ""), given, can_act=can_act)
+
+    async def _to_sign_in(self, request: Request) -> Response:
+        return self._html(request, self._sign_in_page(request.query_params.get("to", "/")))
 
     def _sign_in_page(self, to: str, error: str = "", status: int = 200) -> Shown:
         given = {"error": error, "to": _own_path(to)}
@@ -220,9 +257,8 @@ class Console:
     async def _do(self, request: Request) -> Response:
         session, form = await self._signed_form(request)
         action, of, name = _action(request), form.get("of", ""), form.get("name", "")
-        await run_in_threadpool(self._pages.action, action, of, name, form, can_act=False)  # it is there
-        shard = form.get("source", "") or of or None
-        job = self._commands.begin(action.words(name, form), operator=session.name, shard=shard)
+        page = await run_in_threadpool(self._pages.action, action, of, name, form, can_act=False)  # it is there
+        job = self._commands.begin(action.words(name, form), operator=session.name, shard=page.given["shard"])
         return RedirectResponse(f"/job/{job.id}", 303)
 
     async def _stop(self, request: Request) -> Response:
@@ -275,7 +311,8 @@ class Console:
         return session, form
 
     def _job(self, request: Request) -> Job:
-        job = self._commands.job(request.path_params["number"])
+        number = request.path_params["number"]
+        job = self._commands.job(int(number)) if _is_number(number) else None
         if job is None:
             raise UnknownNameError("the console has no such command any more. The record has what it did")
         return job
@@ -285,17 +322,34 @@ def _trouble(title: str, error: str, status: int) -> Shown:
     return Shown(template="trouble.html", title=title, given={"error": error}, status=status)
 
 
+def _fault(request: Request, error: Exception) -> Shown:
+    """What no page expects: where it came from is logged, and not what the error says, which may have a row's value."""
+    where = traceback.format_list(traceback.extract_tb(error.__traceback__))
+    page = request.scope["path"].split("/")[1]
+    _log.error("a page failed", page=page, error=type(error).__name__, at="".join(where))
+    what = f"a fault of viewtail, which its log tells more of ({type(error).__name__})"
+    return _trouble("The page failed", what, 500)
+
+
+def _path(request: Request) -> str:
+    """As it stands in an address; `request.url.path` ends where a name has a question mark."""
+    return quote(request.scope["path"])
+
+
+def _with_query(path: str, request: Request) -> str:
+    return f"{path}?{request.url.query}" if request.url.query else path
+
+
 def _of(request: Request) -> str:
     return request.query_params.get("of", "")
 
 
 def _name(request: Request) -> str:
-    name: str = request.path_params["name"]
-    return name
+    return pages.name_in_path(request.path_params["name"])
 
 
 def _view(request: Request) -> str:
-    return f"{request.path_params['store']}:{_name(request)}"
+    return f"{pages.name_in_path(request.path_params['store'])}:{_name(request)}"
 
 
 def _action(request: Request) -> Any:
@@ -305,17 +359,24 @@ def _action(request: Request) -> Any:
     return found
 
 
-def _number(request: Request, name: str, default: int) -> int:
+def _is_number(given: str) -> bool:
+    return given.isascii() and given.isdigit() and len(given) < 10
+
+
+def _number(request: Request, name: str, default: int, most: int) -> int:
     """Raise MisuseError."""
     given = request.query_params.get(name, "") or str(default)
-    if not given.isascii() or not given.isdigit() or not 1 <= int(given) <= 10_000:
-        raise MisuseError(f"{name}: a whole number from 1 to 10,000")
+    if not _is_number(given) or not 1 <= int(given) <= most:
+        raise MisuseError(f"{name}: a whole number from 1 to {most:,}")
     return int(given)
 
 
 def _own_path(given: str) -> str:
     """A path of the console itself, for a redirection."""
-    parts = urlsplit(given)
+    try:
+        parts = urlsplit(given)
+    except ValueError:
+        return "/"
     is_own = not parts.scheme and not parts.netloc and given.startswith("/") and not given.startswith(("//", "/\\"))
     return given if is_own and given.isprintable() else "/"
 

@@ -30,7 +30,6 @@ from viewtail.settings import Settings
 
 MOST_AT_ONCE = 3
 WAIT_S = 10.0  # for one's turn
-MOST_ROWS = 50
 MOST_LETTERS = 100
 MOST_RUNS = 100
 
@@ -52,7 +51,7 @@ def rows(loaded: Settings, view: str, count: int) -> list[Sampled]:
     """Some entities, each with its row and what the view shows. Raises ViewtailError."""
     with _turn():
         catalog = deployed_to_ask(loaded, [declarations.chosen(loaded, view)], COMMAND)
-        return sampled_entities(catalog, catalog.views[0], min(count, MOST_ROWS))
+        return sampled_entities(catalog, catalog.views[0], count)
 
 
 def why_shown(loaded: Settings, view: str, key: str) -> tuple[Answer, list[tuple[str, str]], list[str]]:

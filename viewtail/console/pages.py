@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+import shlex
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cache
 from typing import Any
-from urllib.parse import quote, urlencode
+from urllib.parse import quote, unquote, urlencode
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from offsets.views import State
 from projectors.stores.registry import store_named
 from viewtail.changes.copy_ids import is_copy, view_of
-from viewtail.changes.errors import MisuseError, UnknownNameError, ViewtailError, once
+from viewtail.changes.errors import MisuseError, UnknownNameError, ViewtailError, nearest, once
 from viewtail.commands.output import shown
 from viewtail.commands.preview import changed
 from viewtail.commands.status_page import shown_age, shown_rate
@@ -26,8 +27,9 @@ from viewtail.operations.status import PipelineStatus, ViewStatus
 from viewtail.settings import Settings
 
 MOST_LISTED = 300  # pipelines, or views, of one table
-ROWS = 5
-SAMPLE = 100
+ROWS, MOST_ROWS = 5, 50
+SAMPLE, MOST_SAMPLE = 100, 1000
+MOST_VALUE = 500  # characters of a value that are shown, or of a line of a diff
 PREVIEW_WITHIN_S = 60.0
 TRIAL_WITHIN_S = 20.0
 _GOOD = frozenset({"running", "filled", "done", "current", "rightly absent", "kept out by where"})
@@ -121,7 +123,7 @@ class Pages:
         given: dict[str, Any] = {"sample": sample, "is_asked": is_asked, "preview": None, "error": None}
         if is_asked:
             words = ["preview", "--json", f"--sample={sample:d}", "--", view_of(name)]
-            shard = source or deployment.name or None
+            shard = _shard(deployment, name, source or _first(_sources(deployment, name)))
             answer = self.commands.answer(words, shard=shard, within_s=PREVIEW_WITHIN_S)
             given["preview"], given["error"] = asking.previewed(answer)
         return self._of_view(deployment, status, "preview.html", "Preview", given, source)
@@ -158,8 +160,8 @@ class Pages:
         """One command that was begun here."""
         return Shown(
             template="job.html",
-            title=f"{actions.shown(job.words)}",
-            given={"job": job, "command": actions.shown(job.words), "lines": list(job.lines)},
+            title=_command(job),
+            given={"job": job, "command": _command(job), "lines": list(job.lines)},
             is_live=True,
         )
 
@@ -171,12 +173,12 @@ class Pages:
             deployment, status = self.fleet.view(of, name)
         else:
             deployment, status = self.fleet.pipeline(of, name)
+        shard = _shard(deployment, name, source) if action.of == "view" else deployment.name or None
         trial = None
         if can_act and action.trial and not _lacks(action, given):
             words = action.trial_words(name, given)
-            shard = source or deployment.name or None
             _, out, error = self.commands.answer(words, shard=shard, within_s=TRIAL_WITHIN_S)
-            trial = {"command": actions.shown(words), "output": (out + error).strip()}
+            trial = {"command": actions.shown(words, shard), "output": (out + error).strip()}
         example = action.words(name, {**dict.fromkeys(_needed(action), "KEY"), **{k: v for k, v in given.items() if v}})
         return Shown(
             template="action.html",
@@ -188,8 +190,9 @@ class Pages:
                 "status": status,
                 "chosen": given,
                 "source": source,
+                "shard": shard,
                 "trial": trial,
-                "command": actions.shown(example),
+                "command": actions.shown(example, shard),
             },
         )
 
@@ -204,12 +207,12 @@ class Pages:
         *,
         is_live: bool = False,
     ) -> Shown:
-        sources = [name for name, _ in deployment.settings_of(view_of(status.name))] if deployment.sources else []
+        sources = _sources(deployment, status.name)
         about = {"deployment": deployment, "seen": deployment.seen(), "status": status, "tab": tab}
         return Shown(
             template=template,
             title=f"{tab}: {status.name}" if tab else status.name,
-            given={**about, "sources": sources, "source": source or (sources[0] if sources else ""), **given},
+            given={**about, "sources": sources, "source": source or _first(sources), **given},
             is_live=is_live,
         )
 
@@ -229,6 +232,31 @@ def _least_well(deployment: Deployment) -> tuple[list[PipelineStatus], list[View
     return pipelines, views
 
 
+def _sources(deployment: Deployment, view: str) -> list[str]:
+    """The sources that a view draws on, where the deployment has several."""
+    return [f"{name}" for name, _ in deployment.settings_of(view_of(view))] if deployment.sources else []
+
+
+def _first(names: list[str]) -> str:
+    return names[0] if names else ""
+
+
+def _shard(deployment: Deployment, view: str, source: str) -> str | None:
+    """The deployment, or the source of it, that a command on a view is about; None: all of them, or the only one.
+
+    Raises UnknownNameError.
+    """
+    if source in ("", deployment.name):
+        return deployment.name or None
+    if source not in (known := _sources(deployment, view)):
+        raise UnknownNameError(f"view {view} does not draw on a source {source!r}{nearest(source, known)}")
+    return source
+
+
+def _command(job: Job) -> str:
+    return actions.shown(job.words, job.shard)
+
+
 def _lacks(action: actions.Action, given: Mapping[str, str]) -> bool:
     return any(not given.get(name) for name in _needed(action))
 
@@ -239,7 +267,7 @@ def _needed(action: actions.Action) -> list[str]:
 
 def as_action(command: str) -> str | None:
     """The action that does what a message advises; None where it is another command, to be run in a terminal."""
-    match command.split():
+    match shlex.split(command):
         case ["viewtail", "replay", _, "--key", _]:
             return "replay-key"
         case ["viewtail", "verify", _, "--repair"]:
@@ -270,27 +298,48 @@ def environment() -> Environment:
         "age": shown_age,
         "duration": _duration,
         "rate": shown_rate,
-        "shown": shown,
+        "shown": _shown,
         "tone": _tone,
         "moment": _moment,
-        "command": actions.shown,
+        "command": _command,
         "differing": _differing,
-        "changed": lambda each: list(changed(each["before"] or {}, each["after"] or {})),
+        "changed": lambda each: [_cut(line) for line in changed(each["before"] or {}, each["after"] or {})],
     }
     made.filters |= filters
     return made
 
 
+def _shown(value: Any) -> str:
+    if isinstance(value, bytes) and len(value) > MOST_VALUE // 2:
+        return f"{shown(value[: MOST_VALUE // 2])}… (cut; {len(value):,} bytes)"
+    return _cut(shown(value))
+
+
+def _cut(text: str) -> str:
+    """A page of a wide table stays one: a row may have a megabyte."""
+    return text if len(text) <= MOST_VALUE else f"{text[:MOST_VALUE]}… (cut; {len(text):,} characters)"
+
+
+def in_path(name: str) -> str:
+    """A name as a part of an address: quoted twice, since a server takes %2F for the slash that ends a part."""
+    return quote(quote(name, safe=""), safe="")
+
+
+def name_in_path(part: str) -> str:
+    """What was quoted by `in_path`, and once by the server already."""
+    return unquote(part)
+
+
 def view_url(deployment: str, name: str, tab: str = "", **given: Any) -> str:
     """Where a view's page is."""
     store, _, rest = name.partition(":")
-    path = f"/view/{quote(store, safe='')}/{quote(rest, safe='')}{f'/{tab}' if tab else ''}"
+    path = f"/view/{in_path(store)}/{in_path(rest)}{f'/{tab}' if tab else ''}"
     return _with(path, {"of": deployment, **given})
 
 
 def pipeline_url(deployment: str, name: str) -> str:
     """Where a pipeline's page is."""
-    return _with(f"/pipeline/{quote(name, safe='')}", {"of": deployment})
+    return _with(f"/pipeline/{in_path(name)}", {"of": deployment})
 
 
 def action_url(action: str, deployment: str, name: str, **given: Any) -> str:

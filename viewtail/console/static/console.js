@@ -8,8 +8,16 @@
 
   let source = null;
   let isPaused = false;
+  let isHeard = false;
 
   const now = () => new Date().toISOString().slice(11, 19);
+
+  // A screen reader says what changed, and not the time at each second.
+  const say = (text, isNews) => {
+    heard.setAttribute("aria-live", isNews ? "polite" : "off");
+    heard.textContent = text;
+  };
+  const nameOf = (each) => each.getAttribute("href") || each.getAttribute("aria-label") || each.textContent;
 
   // Rows of a long table that have a word; it is typed once, and holds for what the server sends later.
   const words = {};
@@ -33,10 +41,14 @@
   const show = (html) => {
     const active = document.activeElement;
     const inside = active && live.contains(active);
-    const kept = inside ? (active.getAttribute("href") || active.getAttribute("aria-label")) : null;
+    const kept = inside ? nameOf(active) : null;
+    const alerts = new Set([...live.querySelectorAll(".error")].map((each) => each.textContent));
     const scrolled = [...live.querySelectorAll(".scroll, pre")].map((part) => [part.scrollLeft, part.scrollTop]);
     const caret = inside && active.dataset.filter ? active.selectionStart : null;
     live.innerHTML = html; // the server escapes every value
+    for (const each of live.querySelectorAll(".error")) {
+      if (alerts.has(each.textContent)) each.removeAttribute("role"); // it was said already
+    }
     filter();
     [...live.querySelectorAll(".scroll, pre")].forEach((part, at) => {
       if (scrolled[at]) [part.scrollLeft, part.scrollTop] = scrolled[at];
@@ -47,8 +59,8 @@
       return;
     }
     if (kept === null) return;
-    for (const each of live.querySelectorAll("[href], [aria-label]")) {
-      if ((each.getAttribute("href") || each.getAttribute("aria-label")) === kept) {
+    for (const each of live.querySelectorAll("[href], [aria-label], button")) {
+      if (nameOf(each) === kept) {
         each.focus({ preventScroll: true });
         return;
       }
@@ -60,11 +72,13 @@
     source.onmessage = (message) => {
       const html = JSON.parse(message.data);
       if (html !== null) show(html);
-      heard.textContent = `Live, as of ${now()} UTC.`;
+      say(`Live, as of ${now()} UTC.`, !isHeard);
+      isHeard = true;
       live.dataset.heard = String(Number(live.dataset.heard || 0) + 1);
     };
     source.onerror = () => {
-      heard.textContent = `The console does not answer; what stands here is older than ${now()} UTC.`;
+      if (isHeard) say(`The console does not answer; what stands here is older than ${now()} UTC.`, true);
+      isHeard = false;
     };
   };
 
@@ -75,10 +89,16 @@
     pause.textContent = isPaused ? "Go on with updates" : "Pause updates";
     if (isPaused) {
       source.close();
-      heard.textContent = `Paused at ${now()} UTC.`;
+      say(`Paused at ${now()} UTC.`, true);
+      isHeard = false;
     } else {
       listen();
     }
+  });
+  // A browser opens six connections to one address: tabs that nobody sees leave them to those that one does.
+  document.addEventListener("visibilitychange", () => {
+    if (source) source.close();
+    if (!document.hidden && !isPaused) listen();
   });
   window.addEventListener("pagehide", () => source && source.close());
   window.addEventListener("pageshow", (event) => event.persisted && !isPaused && listen());
