@@ -136,10 +136,17 @@ def test_a_command_is_shown_with_the_deployment_that_it_is_about() -> None:
     )
 
 
+@pytest.mark.parametrize(("key", "source"), [("us:7", "us"), ("7", ""), ("asia:7", ""), ("us", "us")])
+def test_a_key_says_which_source_it_is_of(key: str, source: str) -> None:
+    assert pages._source_in(key, ["eu", "us"]) == source
+
+
 def test_a_long_value_is_cut_and_says_so() -> None:
     shown = pages.environment().filters["shown"]
     assert shown("x" * 10**6) == "x" * pages.MOST_VALUE + "… (cut; 1,000,000 characters)"
-    assert shown(b"x" * 10**6).endswith("78… (cut; 1,000,000 bytes)") and shown("x" * pages.MOST_VALUE).count("cut") == 0
+    assert (
+        shown(b"x" * 10**6).endswith("78… (cut; 1,000,000 bytes)") and shown("x" * pages.MOST_VALUE).count("cut") == 0
+    )
 
 
 @pytest.mark.parametrize("name", ["user", "a/rows", "b/events", "c?d#e%41 ü<b>", "--all", "..", "%2F"])

@@ -98,10 +98,10 @@ class Pages:
         deployment, status = self.fleet.view(of, name)
         given: dict[str, Any] = {"key": key, "answer": None, "lines": [], "remarks": [], "error": None, "action": None}
         if key:
+            source = source or _source_in(key, _sources(deployment, name))
             try:
-                answer, lines, remarks = asking.why_shown(
-                    self._settings(deployment, status, source), view_of(name), key
-                )
+                loaded = self._settings(deployment, status, source)
+                answer, lines, remarks = asking.why_shown(loaded, view_of(name), key)
                 given |= {"answer": answer, "lines": lines, "remarks": remarks, "action": as_action(answer.run_next)}
             except ViewtailError as error:
                 given["error"] = once(error)
@@ -235,6 +235,12 @@ def _least_well(deployment: Deployment) -> tuple[list[PipelineStatus], list[View
 def _sources(deployment: Deployment, view: str) -> list[str]:
     """The sources that a view draws on, where the deployment has several."""
     return [f"{name}" for name, _ in deployment.settings_of(view_of(view))] if deployment.sources else []
+
+
+def _source_in(key: str, sources: list[str]) -> str:
+    """The source that a key begins with, as one of a dead letter does."""
+    begin = key.partition(":")[0]
+    return begin if begin in sources else ""
 
 
 def _first(names: list[str]) -> str:

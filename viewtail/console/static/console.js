@@ -8,13 +8,14 @@
 
   let source = null;
   let isPaused = false;
-  let isHeard = false;
+  let told = "";
 
   const now = () => new Date().toISOString().slice(11, 19);
 
   // A screen reader says what changed, and not the time at each second.
-  const say = (text, isNews) => {
-    heard.setAttribute("aria-live", isNews ? "polite" : "off");
+  const say = (what, text) => {
+    heard.setAttribute("aria-live", what === told ? "off" : "polite");
+    told = what;
     heard.textContent = text;
   };
   const nameOf = (each) => each.getAttribute("href") || each.getAttribute("aria-label") || each.textContent;
@@ -68,17 +69,16 @@
   };
 
   const listen = () => {
+    if (source) source.close();
     source = new EventSource(live.dataset.events);
     source.onmessage = (message) => {
       const html = JSON.parse(message.data);
       if (html !== null) show(html);
-      say(`Live, as of ${now()} UTC.`, !isHeard);
-      isHeard = true;
+      say("live", `Live, as of ${now()} UTC.`);
       live.dataset.heard = String(Number(live.dataset.heard || 0) + 1);
     };
     source.onerror = () => {
-      if (isHeard) say(`The console does not answer; what stands here is older than ${now()} UTC.`, true);
-      isHeard = false;
+      if (told !== "lost") say("lost", `The console does not answer; what stands here is older than ${now()} UTC.`);
     };
   };
 
@@ -89,8 +89,7 @@
     pause.textContent = isPaused ? "Go on with updates" : "Pause updates";
     if (isPaused) {
       source.close();
-      say(`Paused at ${now()} UTC.`, true);
-      isHeard = false;
+      say("paused", `Paused at ${now()} UTC.`);
     } else {
       listen();
     }
@@ -102,5 +101,5 @@
   });
   window.addEventListener("pagehide", () => source && source.close());
   window.addEventListener("pageshow", (event) => event.persisted && !isPaused && listen());
-  listen();
+  if (!document.hidden) listen();
 })();
