@@ -134,6 +134,7 @@ def _play_alone(rows: pymysql.Connection[Any], name: str) -> None:
 def _is_ours(session: pymysql.Connection[Any], name: str) -> bool:
     """Whether the database is there. Raises DemoError where it is and has no mark of the demo's."""
     try:
+        _execute(session, f"USE {name}")  # MariaDB says of a table in no database only that there is no such table
         _execute(session, f"SELECT COUNT(*) FROM {name}.{MARK}")
     except pymysql.err.MySQLError as error:
         if error.args[0] == _NO_DATABASE:
@@ -148,6 +149,7 @@ def _is_ours(session: pymysql.Connection[Any], name: str) -> bool:
 
 
 def _execute(session: pymysql.Connection[Any], statement: str) -> None:
+    """Run and commit it. Raises DemoError where the account may not, and MySQLError for anything else."""
     try:
         with session.cursor() as cursor:
             cursor.execute(statement)
