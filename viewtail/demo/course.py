@@ -11,6 +11,7 @@ from typing import Any
 
 import pymysql
 
+from viewtail.changes.counting import counted
 from viewtail.changes.extras import how_to_install
 from viewtail.console_beside import NEEDED
 from viewtail.demo import given, screen
@@ -89,7 +90,7 @@ class Course:
         at_end.callback(run.stop)
         with closing(given.own_session(self._place)) as own:
             _until("the views are filled", lambda: self._is_filled(own, run), FILLED_WITHIN_S, run)
-        screen.done(f"{len(self._place.stores)} views filled in {time.monotonic() - began_at:.1f} s")
+        screen.done(f"{counted(len(self._place.stores), 'views')} filled in {time.monotonic() - began_at:.1f} s")
         self._say_where()
         return run
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
+from viewtail.changes.counting import counted
 from viewtail.changes.errors import MisuseError
 from viewtail.demo import fetched, given, screen, servers
 from viewtail.demo.course import PARIS, Course, called
@@ -117,6 +118,5 @@ def _tell_kept(place: Place) -> None:
 
 
 def _say_verdict(views: int, rows: int, seconds: float) -> None:
-    screen.console.print(
-        f"\n[bold green]viewtail demo: {views} views, {rows:,} rows: each equals its table[/]  [dim]{seconds:.0f} s[/]"
-    )
+    equal = f"viewtail demo: {counted(views, 'views')}, {rows:,} rows: each equals its table"
+    screen.console.print(f"\n[bold green]{equal}[/]  [dim]{seconds:.0f} s[/]")
