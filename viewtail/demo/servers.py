@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
@@ -98,7 +98,12 @@ def _start(
     began_at = time.monotonic()
     try:
         server = PREPARE[kind](into / name)
-        if not is_over.is_set():
+        if is_over.is_set():
+            # A signal that comes as this thread starts leaves nobody who waits for it: the folder may be gone already.
+            shutil.rmtree(into / name, ignore_errors=True)
+            with suppress(OSError):
+                into.rmdir()
+        else:
             begun.append(server)
             if stopping is not None:
                 stopping.callback(server.stop)
