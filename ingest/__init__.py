@@ -263,6 +263,27 @@ class Sharer:
     is_of_another: bool = False  # it says itself that it is of another deployment
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Margin:
+    """How long the source still has what a pipeline needs next, at least: it removes old changes when it next looks."""
+
+    left_s: float  # until the source may remove that; 0: it may now, or did
+    keeps_s: float  # how long it keeps a change that is written now
+    limit: str  # the setting that says so
+
+    @property
+    def is_low(self) -> bool:
+        return self.left_s < self.keeps_s * LOW_BELOW
+
+    @property
+    def ratio(self) -> float:
+        """What is left of the time that the source keeps a change, from 0 to 1."""
+        return min(1.0, self.left_s / self.keeps_s) if self.keeps_s else 0.0
+
+
+LOW_BELOW = 0.5  # of the time that the source keeps a change
+
+
 class SourceKind(ABC):
     """Everything that is known about one kind of source."""
 
@@ -318,9 +339,14 @@ class SourceKind(ABC):
         """Return, by name, how many seconds ago the first change behind a position was committed, where known."""
         return {}
 
-    def keeps_s(self, access: SourceAccess) -> float | None:
-        """Return how many seconds the source keeps a change; None: that is not one setting, or it has no end."""
-        return None
+    def margins(
+        self, access: SourceAccess, positions: Mapping[str, Position], lags_s: Mapping[str, float]
+    ) -> dict[str, Margin]:
+        """Return, by name, how long the source keeps what is behind a position; none where it removes nothing itself.
+
+        `lags_s` has the lag of each pipeline, as far as it is known.
+        """
+        return {}
 
     def why_missing(self, access: SourceAccess, watermark: str) -> str | None:
         """Say why the watermark of that name cannot come, though it was committed, and what to do. None: it may."""

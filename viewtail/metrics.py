@@ -12,7 +12,7 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
 import orjson
@@ -22,6 +22,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.exposition import ThreadingWSGIServer
 from prometheus_client.registry import Collector
 
+from ingest import Margin
 from offsets.views import State
 from viewtail import probes
 from viewtail.changes.errors import SettingsError
@@ -29,6 +30,8 @@ from viewtail.changes.pipelines import PipelineState
 from viewtail.operations.health import reported
 
 _log = structlog.get_logger("viewtail.run")
+
+Margins: TypeAlias = Callable[[], Mapping[str, Margin]]  # by pipeline
 
 TRY_EVERY_S = 2.0  # for an address that is in use
 READ_WITHIN_S = 5.0  # the next bytes of a request
@@ -85,8 +88,9 @@ _FLEET: Sequence[tuple[type[CounterMetricFamily | GaugeMetricFamily], str, str, 
 
 
 class _Collector(Collector):
-    def __init__(self, reports: Callable[[], Mapping[str, Mapping[str, Any]]]) -> None:
+    def __init__(self, reports: Callable[[], Mapping[str, Mapping[str, Any]]], margins: Margins = dict) -> None:
         self._reports = reports
+        self._margins = margins
 
     def collect(self) -> Iterator[Metric]:
         reports = self._reports()
@@ -99,6 +103,23 @@ class _Collector(Collector):
                 yield metric
         yield from _of_pipelines(reports)
         yield from _of_views(reports)
+        yield from _of_margins(self._margins())
+
+
+def _of_margins(margins: Mapping[str, Margin]) -> Iterator[Metric]:
+    """Yield how long sources keep what pipelines need next, whichever process runs these."""
+    left = GaugeMetricFamily(
+        "viewtail_source_margin_seconds",
+        "until the source may remove what the pipeline needs next, at least; absent: it removes nothing by itself",
+        labels=["pipeline"],
+    )
+    ratio = GaugeMetricFamily(
+        "viewtail_source_margin_ratio", "the same, of the time that it keeps a change, 0 to 1", labels=["pipeline"]
+    )
+    for pipeline, margin in margins.items():
+        left.add_metric([pipeline], margin.left_s)
+        ratio.add_metric([pipeline], margin.ratio)
+    yield from (left, ratio)
 
 
 def _of_pipelines(reports: Mapping[str, Mapping[str, Any]]) -> Iterator[Metric]:
@@ -199,11 +220,11 @@ def _end(connection: socket.socket) -> None:
 class Server:
     """Serves /metrics and the probes, as soon as the address is free: of two `run` on one machine the second waits."""
 
-    def __init__(self, host: str, port: int, supervisor: probes.Watched) -> None:
+    def __init__(self, host: str, port: int, supervisor: probes.Watched, margins: Margins = dict) -> None:
         """Raise SettingsError when the address cannot be listened on, except that it is in use."""
         self._address = (host, port)
         registry = CollectorRegistry()
-        registry.register(_Collector(supervisor.reports))
+        registry.register(_Collector(supervisor.reports, margins))
         self._metrics = make_wsgi_app(registry)
         self._probes = {"/livez": lambda: probes.livez(supervisor), "/readyz": lambda: probes.readyz(supervisor)}
         self._stop = threading.Event()

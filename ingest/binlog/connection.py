@@ -12,6 +12,7 @@ import select
 import socket
 import struct
 import time
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -24,6 +25,7 @@ from viewtail.changes.errors import SourceUnavailableError
 from viewtail.servers.facts import folds_names
 from viewtail.servers.sessions import MySQLAddress, connection_arguments, logging_in, session_error, value_of
 
+BINLOG_BEGIN = 4  # behind a file's magic number
 _MOST_IN_HEADER = 1 << 32  # bytes of a file: an event's header cannot tell a later position
 _COM_BINLOG_DUMP, _COM_BINLOG_DUMP_GTID = 0x12, 0x1E
 # Command, position, flags, server id; no file's name behind them.
@@ -113,6 +115,13 @@ class DumpConnection:
     def close(self) -> None:
         self.shut_down()
         self.socket.close()
+
+
+def connect_to(address: MySQLAddress, heartbeat_s: float, identity: str) -> Callable[[str], DumpConnection]:
+    """Return what opens a dump from the beginning of a file of that server, by the file's name."""
+    return lambda file: DumpConnection(
+        address, file, BINLOG_BEGIN, heartbeat_s=heartbeat_s, server_id=None, identity=identity
+    )
 
 
 def is_readable(connection: socket.socket) -> bool:

@@ -5,7 +5,8 @@ The decoder, the checks and the rest are imported where they are used: every com
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import threading
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import Field
 
-from ingest import FollowedTables, Orders, SourceAccess, SourceKind, Tables, Versions
+from ingest import FollowedTables, Margin, Orders, SourceAccess, SourceKind, Tables, Versions
 from ingest.binlog.coordinates import BEFORE_ALL, BinlogPosition, own
 from viewtail.changes.errors import HistoryGoneError
 from viewtail.changes.findings import Finding
@@ -27,6 +28,9 @@ from viewtail.servers.sessions import Connection, MySQLAddress, asking, open_che
 
 if TYPE_CHECKING:
     from ingest.binlog.source import BinlogSource
+
+
+_MOST_BEGUN = 64  # binlogs whose beginning is kept in mind
 
 
 class BinlogSettings(Server):
@@ -118,6 +122,10 @@ class BinlogKind(SourceKind):
     has_patterns = True
     can_check_offsets = True
 
+    def __init__(self) -> None:
+        self._begun: dict[tuple[str, int, str], float] = {}  # by server, epoch and binlog, the oldest answer first
+        self._lock = threading.Lock()
+
     def read_position(self, text: str | bytes) -> BinlogPosition:
         return BinlogPosition.from_text(text)
 
@@ -127,9 +135,40 @@ class BinlogKind(SourceKind):
         with asking(access.address(), role="source") as connection:
             return BinlogHistory(access, number, *history_of(connection))
 
-    def keeps_s(self, access: SourceAccess) -> float | None:
+    def margins(
+        self, access: SourceAccess, positions: Mapping[str, Position], lags_s: Mapping[str, float]
+    ) -> dict[str, Margin]:
+        from ingest.binlog.margins import margins
+
         with asking(access.address(), role="source") as connection:
-            return value_of(connection, "SELECT @@global.binlog_expire_logs_seconds") or None
+            identity = value_of(connection, facts_of(connection).identity)
+            # Behind a failover the pipeline finds its place in the other server's binlogs within seconds.
+            here = {
+                name: at
+                for name, at in positions.items()
+                if isinstance(at, BinlogPosition) and not at.is_of_another_server(identity)
+            }
+            if not here:
+                return {}
+            epoch = max(at.epoch for at in here.values())
+            begun_s = partial(self._begun_s, access, identity, epoch)
+            return margins(connection, {name: at.file for name, at in here.items()}, begun_s)
+
+    def _begun_s(self, access: SourceAccess, identity: str, epoch: int, file: str) -> float:
+        """When a binlog was begun, seconds since 1970: to ask takes a dump connection, and it stays as it is."""
+        from ingest.binlog.connection import connect_to
+        from ingest.binlog.times import begun_s
+
+        which = identity, epoch, file
+        with self._lock:
+            known = self._begun.get(which)
+        if known is None:
+            known = begun_s(connect_to(access.address(), access.section.heartbeat_s, identity), file)
+            with self._lock:
+                while len(self._begun) >= _MOST_BEGUN:
+                    del self._begun[next(iter(self._begun))]
+                self._begun[which] = known
+        return known
 
     def why_missing(self, access: SourceAccess, watermark: str) -> str | None:
         from ingest.left_out import why_missing

@@ -16,7 +16,7 @@ import structlog
 
 from ingest import Committed, Part, Progress, Resuming
 from ingest.binlog import continuity, purged, resuming
-from ingest.binlog.connection import DumpConnection
+from ingest.binlog.connection import BINLOG_BEGIN, DumpConnection
 from ingest.binlog.coordinates import BEFORE_ALL, BinlogPosition, own
 from ingest.binlog.dispatcher import Dispatcher
 from ingest.binlog.events import CHECKSUM_RESIDUE
@@ -39,7 +39,6 @@ _log = structlog.get_logger("viewtail.source")
 
 _BUFFER_BYTES = 256 << 10
 _PIECE_BYTES = 1 << 20
-BINLOG_BEGIN = 4  # behind a file's magic number
 _SIZE_AT = 14  # of an event, in its packet
 _SHOWN_BYTES = 64  # of an event that is too large: its header, and what says which table it is about
 _U32 = struct.Struct("<I").unpack_from

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ingest import (
     FollowedTables,
+    Margin,
     Members,
     Orders,
     Parts,
@@ -44,6 +45,12 @@ ANSWER_WITHIN_S = 2.5  # for commands: a person waits, and can be told that the 
 
 def _group(access: SourceAccess, store: str) -> str:
     return f"{groups_of(access)}{store}"
+
+
+def _keeps_s(config: Mapping[str, str]) -> float | None:
+    """Return how long a topic of these settings keeps a message; None: it removes none for its age."""
+    kept_ms = int(config.get("retention.ms", "-1"))
+    return kept_ms / 1000 if "delete" in config.get("cleanup.policy", "") and kept_ms > 0 else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,6 +197,26 @@ class KafkaKind(SourceKind):
 
         at = {name: position for name, position in positions.items() if isinstance(position, KafkaPosition)}
         return ages(access.section.client(), at, ANSWER_WITHIN_S) if at else {}
+
+    def margins(
+        self, access: SourceAccess, positions: Mapping[str, Position], lags_s: Mapping[str, float]
+    ) -> dict[str, Margin]:
+        """By the time that a topic keeps its messages; a broker removes whole segments, later than that."""
+        at = {name: position for name, position in positions.items() if isinstance(position, KafkaPosition)}
+        broker = self._broker(access, ANSWER_WITHIN_S)
+        there = broker.partitions() if at else {}
+        topics = sorted({position.topic for position in at.values()} & {*there})
+        config = broker.config(topics) if topics else {}
+        keeps_s = {topic: _keeps_s(config[topic]) for topic in topics}
+        return {
+            name: Margin(
+                left_s=max(0.0, kept_s - lags_s.get(name, 0.0)),
+                keeps_s=kept_s,
+                limit=f"retention.ms of {position.topic}",
+            )
+            for name, position in at.items()
+            if (kept_s := keeps_s.get(position.topic)) is not None
+        }
 
     def why_missing(self, access: SourceAccess, watermark: str) -> str | None:
         from ingest.left_out import why_missing

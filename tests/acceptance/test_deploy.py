@@ -33,7 +33,7 @@ VIEWS = """
 from viewtail import Entity, RedisHash, Topic
 
 user = Entity("deployed.user")
-views = [Topic("deployed.user", user, partitions=2), RedisHash("deployed", user, fields=["name"])]
+views = [Topic("deployed.user", user, partitions=2, compact=False), RedisHash("deployed", user, fields=["name"])]
 """
 
 pytestmark = [pytest.mark.slow, pytest.mark.mysql, pytest.mark.redis]
@@ -108,6 +108,9 @@ def test_every_metric_and_label_of_the_dashboard_and_the_alerts_is_served(
             found = served()
             lacking = [text for expression, shown in expressions() for text in missing(expression, shown, found)]
             assert lacking == []
+            # How long MySQL keeps its binlogs, and Kafka the messages of the topic.
+            kept = {one.labels["pipeline"] for one in found if one.name == "viewtail_source_margin_ratio"}
+            assert kept == {"kafka", "deployed.user.0.redis", "deployed.user.1.redis"}
             return True
 
         assert len(expressions()) > 25

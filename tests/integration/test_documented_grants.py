@@ -21,6 +21,7 @@ from ingest.binlog import checks
 from ingest.binlog.continuity import binlog_sizes, history_of, shows
 from ingest.binlog.coordinates import BinlogPosition
 from ingest.binlog.kind import BinlogKind, BinlogSettings
+from ingest.binlog.margins import limits_of
 from ingest.canonical.foreign_keys import cascading_ancestry
 from ingest.canonical.group_sizes import group_sizes
 from ingest.canonical.parts import examples, exists, rows_about, rows_of_parts
@@ -146,9 +147,10 @@ QUESTIONS: dict[str, tuple[tuple[str, ...], Question]] = {
         lambda asked: [one.seen for one in checks.prepared_checks(asked, MySQLAddress(host="", user=""))],
     ),
     "how long changes are kept": (
-        ("ingest/binlog/kind.py", "viewtail/operations/erase.py"),
+        ("viewtail/operations/erase.py",),
         lambda asked: value_of(asked, "SELECT @@GLOBAL.binlog_expire_logs_seconds"),
     ),
+    "by which limits binlogs are removed": (("ingest/binlog/margins.py",), limits_of),
     "tables": (("ingest/canonical/tables.py",), _described),
     "tables of a pattern": (("ingest/canonical/parts.py",), _parts),
     "how many rows have one value": (("ingest/canonical/group_sizes.py",), _group_sizes),

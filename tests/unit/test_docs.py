@@ -20,6 +20,7 @@ import pytest
 import typer
 from prometheus_client import CollectorRegistry
 
+from ingest import Margin
 from projectors.binding import bind
 from projectors.views import View
 from viewtail import main, metrics
@@ -33,6 +34,7 @@ RUNBOOKS = "".join(
     (CHECKOUT / f"docs/{name}.md").read_text() for name in ("operations", "changing-views", "deployments", "reference")
 )
 FAILURES = [CHECKOUT / "docs/failures.md", CHECKOUT / "docs/failures-views.md"]
+MARGIN = Margin(left_s=1.0, keeps_s=2.0, limit="age")
 EXAMPLE = CHECKOUT / "examples/shop/views.py"
 
 
@@ -73,7 +75,7 @@ def test_the_metrics_table_names_every_metric_and_no_other() -> None:
     view = {"view": "mysql:v", "state": "filled", "filled": 1.0, "parked": 0, "proven_s": 1.0}
     told = {"state": "running", "backfills": [{"view": "mysql:v", "rows": 1}], "views": [view], "heard_at": 0.0}
     told |= {field: 1 for _, _, field, _ in metrics._FLEET}
-    registry.register(metrics._Collector(lambda: {"mysql": told}))
+    registry.register(metrics._Collector(lambda: {"mysql": told}, lambda: {"mysql": MARGIN}))
     served = {sample.name for metric in registry.collect() for sample in metric.samples}
     section = REFERENCE.partition("<!-- metrics -->")[2].partition("<!-- end of metrics -->")[0]
     assert set(re.findall(r"^\| `(viewtail_\w+)`", section, re.MULTILINE)) == served

@@ -14,7 +14,8 @@ from unittest.mock import MagicMock, Mock
 import pymysql
 import pytest
 
-from ingest import ddl
+from ingest import Margin, ddl
+from ingest.binlog.coordinates import BEFORE_ALL
 from ingest.binlog.kind import BinlogKind
 from ingest.binlog.table_effects import alone_in, gone
 from ingest.canonical.parts import of_parts
@@ -570,33 +571,34 @@ def test_status_tells_of_a_source_whose_view_no_run_has_seen() -> None:
     assert nobody.not_run == ["redis:city", "redis:user (eu)", "redis:user (us)"]
 
 
-def _asked(name: str, keeps_s: float | None = None, error: str = "") -> Any:
-    def how_long(_: Any) -> float | None:
+def _asked(name: str, left_s: float | None = None, error: str = "") -> Any:
+    def margins(_: Any, positions: Any, lags_s: Any) -> dict[str, Margin]:
         if error:
             raise SourceUnavailableError(error)
-        return keeps_s
+        assert positions.keys() == lags_s.keys()
+        return {one: Margin(left_s=left_s or 0.0, keeps_s=10_000.0, limit="age") for one in positions}
 
-    kind = Mock(keeps_s=how_long, risk=lambda _: None, waiting=lambda *_: {}, ages=lambda *_: {})
+    kind = Mock(margins=margins, risk=lambda _: None, waiting=lambda *_: {}, ages=lambda *_: {})
     return Mock(
         kind=kind, source_name=name, named_source="" if name == "default" else name,
         keeps=lambda pipeline: BinlogKind().keeps(name, pipeline),
     )  # fmt: skip
 
 
-def test_a_paused_pipeline_is_judged_by_its_own_source_and_each_source_that_is_away_is_told() -> None:
-    paused = Mock(lag_s=3600.0)
-    pipelines = [
-        replace(_pipeline(name), paused=paused, lag_s=3600.0)
-        for name in ("redis", "eu.0.redis", "us.0.redis", "asia.0.redis")
-    ]
-    answers = _SourceAnswers.of(_asked("default", 90_000.0), pipelines, (), {})
-    for other in (_asked("eu", 4000.0), _asked("us", error="no route"), _asked("asia", error="refused")):
-        answers.add(other, pipelines)
-    assert answers.keeps_s == {"redis": 90_000.0, "eu.0.redis": 4000.0}
+def test_a_pipeline_is_judged_by_its_own_source_and_each_source_that_is_away_is_told() -> None:
+    names = ("redis", "eu.0.redis", "us.0.redis", "asia.0.redis")
+    pipelines = [replace(_pipeline(name), lag_s=3600.0) for name in names]
+    offsets = dict.fromkeys(names, BEFORE_ALL)
+    answers = _SourceAnswers.of(_asked("default"), pipelines, (), {})
+    for each in (
+        _asked("default", 9000.0), _asked("eu", 4000.0), _asked("us", error="no route"), _asked("asia", error="refused")
+    ):  # fmt: skip
+        answers.ask_margins(each, pipelines, offsets)
+    assert {name: margin.left_s for name, margin in answers.margins.items()} == {"redis": 9000.0, "eu.0.redis": 4000.0}
     assert answers.error == "source us: no route; source asia: refused"
-    findings = Findings(pipelines=pipelines, keeps_s=answers.keeps_s)
+    findings = Findings(pipelines=pipelines, margins=answers.margins)
     assert [pipeline.name for pipeline in findings.nearly_gone] == ["eu.0.redis"]
-    assert "pipeline eu.0.redis: it stands where the source was 1.0 hours ago" in " ".join(remarks(findings))
+    assert "pipeline eu.0.redis: what it needs next may be removed in 66.7 minutes" in " ".join(remarks(findings))
 
 
 def test_status_asks_each_source_that_views_draw_on(deployment: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 
+from ingest import Margin
 from projectors.catalog import Catalog, bound_to_what_fits, tables_of
 from projectors.copies import check_changes
 from projectors.views import View
@@ -24,6 +26,7 @@ from viewtail.changes.errors import TemporaryError
 from viewtail.changes.pipelines import DEFAULT_SOURCE, PipelineId
 from viewtail.changes.retrying import reaction_to
 from viewtail.console_beside import ConsoleBeside
+from viewtail.deployment_watch import DeploymentWatch
 from viewtail.operations.cutover import require_not_released
 from viewtail.roles import Role, views_of
 from viewtail.shards import Target
@@ -46,10 +49,11 @@ def run(config: Path | None, role: Role = Role.ALL) -> int:
     end_at_once()
     show, begin, finish = _display()
     supervisor = Supervisor(config, show)
+    watches = [DeploymentWatch(target.settings, target.names) for target in targets]
     with ExitStack() as at_end:
         if first.metrics.port:
             with kept_from_threads():  # the probes answer while servers are waited for
-                server = metrics.Server(first.metrics.host, first.metrics.port, supervisor)
+                server = metrics.Server(first.metrics.host, first.metrics.port, supervisor, partial(_margins, watches))
             at_end.callback(server.close)
         with kept_from_threads():
             at_end.callback(ConsoleBeside(first.console, config).close)
@@ -59,12 +63,19 @@ def run(config: Path | None, role: Role = Role.ALL) -> int:
             for store in _stores(target, of_target, is_waited_for=len(targets) == 1)
         ]
         on_stop(supervisor.stop)
+        for watch in watches:
+            watch.begin()
+            at_end.callback(watch.end)
         begin()
         at_end.callback(finish)
         code = supervisor.run(pipelines)
         for target, of_target in zip(targets, views, strict=True):
             target.settings.source_kind.ended(target.settings.source_access(), tables_of(of_target))
         return code
+
+
+def _margins(watches: Sequence[DeploymentWatch]) -> dict[str, Margin]:
+    return {name: margin for watch in watches for name, margin in watch.margins().items()}
 
 
 def _publishing(targets: list[Target]) -> list[Target]:

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from ingest import Sharer
+from ingest import Margin, Sharer
 from offsets.copies import Copy, Stage, all_records
 from offsets.pipelines import positions
 from offsets.runs import under_way
@@ -37,17 +37,18 @@ def collected(servers: Servers, others: Sequence[Servers] = ()) -> Findings:
             pipelines = [as_owned(pipeline, noted) for pipeline in pipelines]
             offsets = positions(cursor, database, read_position)
             source = _SourceAnswers.of(servers, pipelines, in_use - _KEEPS_EVERY_CHANGE, offsets)
-            for other in others:
-                source.add(other, pipelines)
             comparing = under_way(cursor, database, COMPARISON) if pipelines else {}
             copies = all_records(cursor, database)
     whole_fleet = fleet.fleet(noted, source.shared)
+    pipelines = known(pipelines, whole_fleet, source.waiting, source.ages)
+    for each in (servers, *others):
+        source.ask_margins(each, pipelines, offsets)
     return Findings(
-        pipelines=known(pipelines, whole_fleet, source.waiting, source.ages),
+        pipelines=pipelines,
         fleet=whole_fleet,
         source_error=source.error,
         risk=source.risk,
-        keeps_s=source.keeps_s,
+        margins=source.margins,
         rebuilds=[copy for copy in copies if copy.stage is not Stage.ENDED],
         comparing=comparing,
         gone_back=sorted(copy.view for copy in copies if _is_declined(copy)),
@@ -67,7 +68,7 @@ class _SourceAnswers:
     waiting: Mapping[str, int] = field(default_factory=dict)
     ages: Mapping[str, float] = field(default_factory=dict)
     shared: Sequence[Sharer] | None = None
-    keeps_s: dict[str, float] = field(default_factory=dict)  # by pipeline
+    margins: dict[str, Margin] = field(default_factory=dict)  # by pipeline
     error: str | None = None
 
     @classmethod
@@ -84,10 +85,15 @@ class _SourceAnswers:
             answers._ask(servers, pipelines, stores, offsets)
         return answers
 
-    def add(self, servers: Servers, pipelines: Sequence[PipelineStatus]) -> None:
-        """Ask one more source, whose pipelines no group shares."""
-        with self._errors_of(servers):
-            self._ask_how_long(servers, pipelines)
+    def ask_margins(
+        self, servers: Servers, pipelines: Sequence[PipelineStatus], offsets: Mapping[str, Position]
+    ) -> None:
+        """Ask a source how long it keeps what its pipelines need next."""
+        lags_s = {each.name: each.lag_s for each in pipelines if servers.keeps(each.name)}
+        positions = {name: position for name, position in offsets.items() if name in lags_s}
+        if positions:
+            with self._errors_of(servers):
+                self.margins |= servers.kind.margins(servers.source(), positions, lags_s)
 
     @contextmanager
     def _errors_of(self, servers: Servers) -> Iterator[None]:
@@ -95,7 +101,8 @@ class _SourceAnswers:
             yield
         except ViewtailError as error:
             what = f"source {servers.named_source}: {once(error)}" if servers.named_source else once(error)
-            self.error = what if self.error is None else f"{self.error}; {what}"
+            if self.error is None or what not in self.error:  # it was asked two things
+                self.error = what if self.error is None else f"{self.error}; {what}"
 
     def _ask(
         self,
@@ -110,9 +117,3 @@ class _SourceAnswers:
         unsaid = {each.name for each in pipelines if self.waiting.get(each.name) and not says_its_lag(each)}
         self.ages = kind.ages(access, {name: offsets[name] for name in unsaid})
         self.shared = kind.sharers(access, sorted(stores))
-        self._ask_how_long(servers, pipelines)
-
-    def _ask_how_long(self, servers: Servers, pipelines: Sequence[PipelineStatus]) -> None:
-        paused = [pipeline.name for pipeline in pipelines if pipeline.paused and servers.keeps(pipeline.name)]
-        if paused and (keeps_s := servers.kind.keeps_s(servers.source())) is not None:
-            self.keeps_s |= dict.fromkeys(paused, keeps_s)

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from math import inf
 from typing import Any
 
+from ingest import Margin
 from offsets.copies import Copy
 from projectors.stores.registry import STORES
 from viewtail.changes.copy_ids import is_copy, view_of
@@ -19,7 +19,6 @@ from viewtail.operations.fleet import Fleet, Noted
 from viewtail.operations.other_apps import OtherApp, kept_now, other_app
 from viewtail.operations.status import PipelineStatus, is_replaced
 
-_NEARLY_GONE = 0.5  # of the time that the source keeps its changes
 _SAID_IS_FRESH_S = 10.0  # what a pipeline that is idle says of its lag may be a minute old
 
 
@@ -30,7 +29,8 @@ class Findings:
     pipelines: Sequence[PipelineStatus]
     fleet: Fleet = field(default_factory=Fleet)
     source_error: str | None = None  # why the source does not say what waits in it, and who is in its group
-    keeps_s: Mapping[str, float] = field(default_factory=dict)  # by paused pipeline: its source keeps changes so long
+    # By pipeline: how long its source keeps what it needs next; none where the source removes nothing by itself.
+    margins: Mapping[str, Margin] = field(default_factory=dict)
     not_run: Sequence[
         str
     ] = ()  # views that are declared, and no `run` has seen yet: 'redis:user', or 'redis:user (eu)'
@@ -44,12 +44,8 @@ class Findings:
 
     @property
     def nearly_gone(self) -> list[PipelineStatus]:
-        """Paused pipelines whose next changes the source may soon keep no more."""
-        return [
-            each
-            for each in self.pipelines
-            if each.paused and each.lag_s > self.keeps_s.get(each.name, inf) * _NEARLY_GONE
-        ]
+        """Pipelines whose next changes the source may soon keep no more."""
+        return [each for each in self.pipelines if each.name in self.margins and self.margins[each.name].is_low]
 
     @property
     def is_well(self) -> bool:
@@ -60,7 +56,7 @@ class Findings:
         fleet = self.fleet
         return {
             "is_well": self.is_well,
-            "pipelines": [_pipeline(pipeline) for pipeline in self.pipelines],
+            "pipelines": [_pipeline(pipeline, self.margins.get(pipeline.name)) for pipeline in self.pipelines],
             "fan_outs": [asdict(fan_out) for pipeline in self.pipelines for fan_out in pipeline.fan_outs],
             "members": [asdict(member) for member in fleet.members],
             "fenced": [asdict(takeover) for takeover in fleet.fenced],
@@ -79,10 +75,10 @@ class Findings:
         }
 
 
-def _pipeline(pipeline: PipelineStatus) -> dict[str, Any]:
+def _pipeline(pipeline: PipelineStatus, margin: Margin | None) -> dict[str, Any]:
     values = asdict(pipeline)
     del values["fan_outs"]  # those of all pipelines are one list
-    return {**values, "is_well": pipeline.is_well}
+    return {**values, "is_well": pipeline.is_well, "margin": None if margin is None else asdict(margin)}
 
 
 def as_owned(pipeline: PipelineStatus, noted: Noted) -> PipelineStatus:

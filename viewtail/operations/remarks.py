@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from ingest import Margin
 from offsets.copies import Copy, Stage
 from offsets.views import State
 from viewtail.changes.copy_ids import is_copy, view_of
@@ -136,7 +137,7 @@ def _listed(what: str, names: Sequence[str]) -> str:
 def remarks(findings: Findings) -> list[str]:
     """Say what is to know of the declarations and the source."""
     lines = [] if findings.risk is None else [findings.risk]
-    lines += [_soon_gone(pipeline, findings.keeps_s[pipeline.name]) for pipeline in findings.nearly_gone]
+    lines += [_soon_gone(pipeline, findings.margins[pipeline.name]) for pipeline in findings.nearly_gone]
     lines += _of_this_app(findings) if findings.other_app is None else _beside_another(findings, findings.other_app)
     lines += [
         f"view {name} is not declared any more. The next `viewtail run` leaves it, and what it shows, as it is. To get "
@@ -150,12 +151,21 @@ def remarks(findings: Findings) -> list[str]:
         f"declares now built beside it: viewtail rebuild {name}"
         for name in findings.gone_back
     ]
+    lines += _kept(findings)
     if findings.source_error is not None:
         lines.append(
-            f"the source does not say what waits in it, nor who is in its group ({findings.source_error}). What "
-            "stands above is from MySQL alone"
+            f"the source does not say what waits in it, nor how long it keeps that ({findings.source_error}). What "
+            "stands above is from viewtail's own tables alone"
         )
     return lines
+
+
+def _kept(findings: Findings) -> Iterator[str]:
+    """Say how long the source has what the pipelines need next, unless that is a warning already."""
+    shown = [findings.margins[each.name] for each in findings.pipelines if each.name in findings.margins]
+    if shown and not findings.nearly_gone:
+        least = min(shown, key=lambda margin: margin.left_s)
+        yield (f"the source keeps what the pipelines need next for {lasting(least.left_s)} at least ({least.limit})")
 
 
 def _beside_another(findings: Findings, other: OtherApp) -> list[str]:
@@ -214,13 +224,24 @@ def _is_late(pipeline: PipelineStatus) -> bool:
     return pipeline.state != "down" and pipeline.lag_s > BUSY_ABOVE_S and not pipeline.fan_outs
 
 
-def _soon_gone(pipeline: PipelineStatus, keeps_s: float) -> str:
+def _soon_gone(pipeline: PipelineStatus, margin: Margin) -> str:
+    when = f"may be removed in {lasting(margin.left_s)}" if margin.left_s else "may be removed at any time, or is gone"
+    if pipeline.paused is not None:
+        mend = f"go on before that: viewtail resume --pipeline {pipeline.name}"
+    elif pipeline.state == "down":
+        mend = "start viewtail before that: viewtail run"
+    else:
+        mend = "look why it is behind: docs/operations.md, Behind"
     return (
-        f"pipeline {pipeline.name}: it stands where the source was {_hours(pipeline.lag_s)} ago, and the source keeps "
-        f"changes for {_hours(keeps_s)}. Let the source keep them longer, or go on before they are gone "
-        f"(viewtail resume --pipeline {pipeline.name}): else every view of it must be backfilled again"
+        f"pipeline {pipeline.name}: what it needs next {when}: the source keeps changes for {lasting(margin.keeps_s)} "
+        f"({margin.limit}). When it is gone every view of the pipeline must be backfilled again. Let the source keep "
+        f"changes longer, or {mend}"
     )
 
 
-def _hours(seconds: float) -> str:
-    return f"{seconds / 3600:.1f} hours" if seconds < 2 * 86400 else f"{seconds / 86400:.1f} days"
+def lasting(seconds: float) -> str:
+    """Return a time in the unit that people would say it in."""
+    for unit_s, unit in ((86400, "days"), (3600, "hours"), (60, "minutes")):
+        if seconds >= 2 * unit_s:
+            return f"{seconds / unit_s:.1f} {unit}"
+    return f"{seconds:.0f} s"

@@ -46,6 +46,7 @@ LOOKS = Sessions(source=1, store=2)  # of the cleaner, at what changed a moment 
 CLEANER = LOOKS + Sessions(source=2, store=3)  # and its rounds; of a topic's partitions the first goes round for all
 BUSY = Sessions(source=3, store=5)  # more, while four views are backfilled, or the cleaner mends: not both
 STANDBY = Sessions(source=0, store=2)  # of each pipeline
+WATCH = Sessions(source=2, store=1)  # of each `viewtail run`, now and then
 COMMANDS = Sessions(source=4, store=6)  # status, wait and the like, some at a time
 
 
@@ -62,7 +63,7 @@ def findings(kind: SourceKind, access: SourceAccess, stores: Mapping[str, Tables
         return []  # which is a finding already
     each, looks = (PARTITION, LOOKS) if kind.is_shared_out else (PIPELINE, CLEANER)
     running = (each + looks if access.is_cleaned else each) * count
-    whole = running + BUSY * len(stores) + STANDBY * len(stores) + COMMANDS
+    whole = running + BUSY * len(stores) + STANDBY * len(stores) + WATCH + WATCH + COMMANDS
     # Each source has as many pipelines, and all of them write to one place.
     running, whole = (replace(of, store=of.store * access.count) for of in (running, whole))
     all_count = count * access.count
