@@ -75,6 +75,23 @@ CREATE TABLE IF NOT EXISTS {quote(database, "view_part")} (
   COMMENT='viewtail: Tables of many that are paused in a view, or resumed and not right yet'""")
 
 
+def _to_4(cursor: Any, database: str) -> None:
+    """Incidents are noted, with whether people were told."""
+    cursor.execute(f"""
+CREATE TABLE IF NOT EXISTS {quote(database, "pipeline_incident")} (
+  `id` INT UNSIGNED NOT NULL AUTO_INCREMENT COMMENT 'Compact key',
+  `kind` VARCHAR(16) NOT NULL COMMENT 'One of down, halted, behind, view_halted, parked or margin',
+  `pipeline_name` VARCHAR(320) NOT NULL COMMENT 'Name of the pipeline',
+  `view_name` VARCHAR(255) NOT NULL DEFAULT '' COMMENT 'Name of the view, as store:name; empty: it is the pipeline',
+  `began_at` TIMESTAMP(6) NOT NULL DEFAULT CURRENT_TIMESTAMP(6) COMMENT 'When it was first seen',
+  `told_at` TIMESTAMP(6) NULL COMMENT 'When people were told; NULL: not yet',
+  `over_at` TIMESTAMP(6) NULL COMMENT 'Since when it is not seen any more; NULL: it lasts',
+  PRIMARY KEY (`id`),
+  UNIQUE KEY `incident_key` (`kind`, `pipeline_name`, `view_name`)
+) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COLLATE={facts_of(cursor.connection).binary_collation}
+  COMMENT='viewtail: What is not well, and whether people were told'""")
+
+
 def _indexed(cursor: Any, database: str, index: str) -> list[str]:
     """The tables that have an index of that name."""
     cursor.execute(
@@ -84,7 +101,7 @@ def _indexed(cursor: Any, database: str, index: str) -> list[str]:
     return [table for (table,) in cursor.fetchall()]
 
 
-STEPS: Sequence[Step] = (_to_2, _to_3)  # the first one leads from FIRST to the version after it
+STEPS: Sequence[Step] = (_to_2, _to_3, _to_4)  # the first one leads from FIRST to the version after it
 
 
 def newest() -> int:

@@ -192,6 +192,20 @@ CREATE TABLE IF NOT EXISTS {{database}}.`view_part` (
 ) {_OPTIONS} COMMENT='viewtail: Tables of many that are paused in a view, or resumed and not right yet'
 """
 
+INCIDENT = f"""
+CREATE TABLE IF NOT EXISTS {{database}}.`pipeline_incident` (
+  `id` INT UNSIGNED NOT NULL AUTO_INCREMENT COMMENT 'Compact key',
+  `kind` VARCHAR(16) NOT NULL COMMENT 'One of down, halted, behind, view_halted, parked or margin',
+  `pipeline_name` VARCHAR(320) NOT NULL COMMENT 'Name of the pipeline',
+  `view_name` VARCHAR(255) NOT NULL DEFAULT '' COMMENT 'Name of the view, as store:name; empty: it is the pipeline',
+  `began_at` TIMESTAMP(6) NOT NULL DEFAULT CURRENT_TIMESTAMP(6) COMMENT 'When it was first seen',
+  `told_at` TIMESTAMP(6) NULL COMMENT 'When people were told; NULL: not yet',
+  `over_at` TIMESTAMP(6) NULL COMMENT 'Since when it is not seen any more; NULL: it lasts',
+  PRIMARY KEY (`id`),
+  UNIQUE KEY `incident_key` (`kind`, `pipeline_name`, `view_name`)
+) {_OPTIONS} COMMENT='viewtail: What is not well, and whether people were told'
+"""
+
 REBUILD = f"""
 CREATE TABLE IF NOT EXISTS {{database}}.`rebuild` (
   `view_name` VARCHAR(255) NOT NULL COMMENT 'Name of the view, as store:name',
@@ -266,7 +280,7 @@ CREATE TABLE IF NOT EXISTS {{database}}.`operator_run` (
 
 STORE_TABLES = (
     *(SCHEMA_VERSION, DEPLOYMENT_IDENTITY, SOURCE, PIPELINE, PIPELINE_STATUS, PIPELINE_OWNER, PIPELINE_MEMBER),
-    *(VIEW, FAN_OUT, DEAD_LETTER, VIEW_PART, REBUILD, WATERMARK_PASSED, OPERATOR_RUN),
+    *(VIEW, FAN_OUT, DEAD_LETTER, VIEW_PART, REBUILD, WATERMARK_PASSED, OPERATOR_RUN, INCIDENT),
 )
 SOURCE_TABLES = (WATERMARK,)
 

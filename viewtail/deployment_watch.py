@@ -1,41 +1,46 @@
 """Looks at the whole deployment now and then, as `viewtail status` does: for what no single pipeline's process sees.
 
-Each `viewtail run` has one thread of it for each source. Nobody waits for it: the metrics show what it saw last, and a
-server that is away is asked again in its next round.
+Each `viewtail run` has one thread of it for each source. Nobody waits for it: the metrics show what it saw last, people
+are told of what is not well (notifying/), and a server that is away is asked again in its next round.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Mapping
 
 import structlog
 
 from ingest import Margin
-from viewtail import settings
+from projectors.servers import Servers
+from viewtail import declarations, settings
 from viewtail.changes.errors import ViewtailError, place_of
+from viewtail.notifying.notifier import Notifier
 from viewtail.operations.collecting import collected
-from viewtail.operations.findings import Findings
+from viewtail.operations.findings import Findings, compared
 from viewtail.servers.patience import QUESTION
+from viewtail.shards import Target
 
 _log = structlog.get_logger("viewtail.run")
 
-ROUND_S = 60.0
-FIRST_ROUNDS_S = 5.0  # until it has seen a pipeline
+LOOK_EVERY_S = 60.0
+FIRST_LOOKS_S = 5.0  # until it has seen a pipeline
+TELL_EVERY_S = 10.0  # where people are told: by the one process that has the lock, and others ask for it
 END_WITHIN_S = 1.0
 
 
 class DeploymentWatch:
-    """The thread of one source.
+    """The thread of one source."""
 
-    Args:
-        names: how a pipeline is called among those of all deployments of this run.
-    """
-
-    def __init__(self, loaded: settings.Settings, names: Callable[[str], str]) -> None:
-        self._loaded = loaded.asked_with(QUESTION)
-        self._names = names
+    def __init__(self, target: Target) -> None:
+        self._target = target
+        self._loaded = target.settings.asked_with(QUESTION)
+        self._servers = self._loaded.servers()
+        self._notifier = _notifier(target, self._loaded, self._servers)
         self._margins: Mapping[str, Margin] = {}
+        self._every_s = LOOK_EVERY_S if self._notifier is None else TELL_EVERY_S
+        self._look_at = 0.0  # monotonic; 0: it has seen no pipeline yet
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="deployment watch", daemon=True)
 
@@ -52,22 +57,46 @@ class DeploymentWatch:
         return self._margins
 
     def _run(self) -> None:
-        pause_s = FIRST_ROUNDS_S
-        while not self._stop.wait(pause_s):
+        while not self._stop.wait(FIRST_LOOKS_S if self._look_at == 0.0 else self._every_s):
             try:
-                pause_s = self._round()
+                self._round()
             except ViewtailError as error:  # it is in the log and in `status` by its pipelines
                 _log.debug("the deployment was not looked at", error=str(error))
             except Exception as error:  # the next round may do
                 where = f"{type(error).__name__}{place_of(error)}"
                 _log.error("looking at the deployment failed; please report it", error=where)
+        if self._notifier is not None:
+            self._notifier.close()
 
-    def _round(self) -> float:
-        """Look once; return how long to rest."""
-        seen = collected(self._loaded.servers())
-        self._keep(seen)
-        return ROUND_S if seen.pipelines else FIRST_ROUNDS_S
-
-    def _keep(self, seen: Findings) -> None:
+    def _round(self) -> None:
+        """Look, where it is time for that: always where this process is the one that tells people."""
+        telling = None if self._notifier is None else self._notifier.session()
+        if telling is None and time.monotonic() < self._look_at:
+            return
+        seen = collected(self._servers)
+        if not seen.pipelines:
+            return
+        self._look_at = time.monotonic() + LOOK_EVERY_S
         if seen.source_error is None:  # else what was seen last is the best that is known
-            self._margins = {self._names(name): margin for name, margin in seen.margins.items()}
+            self._margins = {self._target.names(name): margin for name, margin in seen.margins.items()}
+        if telling is not None and self._notifier is not None:
+            self._notifier.tell(telling, self._judged(seen))
+
+    def _judged(self, seen: Findings) -> Findings:
+        declared = declarations.declared_sources(self._loaded)
+        is_shared_out = self._servers.kind.is_shared_out
+        return compared(seen, declared, self._servers.database, is_shared_out=is_shared_out)
+
+
+def _notifier(target: Target, loaded: settings.Settings, servers: Servers) -> Notifier | None:
+    if loaded.notify.url is None:
+        return None
+    return Notifier(
+        settings=loaded.notify,
+        open_own=servers.open_own,
+        database=servers.database,
+        source="#topics" if servers.kind.is_shared_out else servers.source_name,
+        keeps=servers.keeps,
+        console=loaded.console.url,
+        deployment=None if target.is_source else target.shard,
+    )

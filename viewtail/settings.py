@@ -178,6 +178,29 @@ class ConsoleSettings(Group):
     )
 
 
+def _is_webhook(given: object) -> object:
+    text = given.strip() if isinstance(given, str) else ""
+    parts = urlsplit(text) if text.isascii() and text.isprintable() else urlsplit("")
+    if not isinstance(given, SecretStr) and (parts.scheme not in ("https", "http") or not parts.hostname):
+        raise ValueError("a webhook is https://HOST/PATH")
+    return text or given
+
+
+class NotifySettings(Group):
+    """Messages to people about what is not well, and when it is over: see docs/operations.md, Messages."""
+
+    url: Annotated[SecretStr, BeforeValidator(_is_webhook)] | None = Field(
+        None, description="webhook that messages are posted to, https://HOST/PATH; a secret. None: no messages"
+    )
+    format: Literal["auto", "slack", "teams", "json"] = Field(
+        "auto", description="form of the messages; auto: that of Slack or Teams at their hosts, else json"
+    )
+
+    @property
+    def address(self) -> str | None:
+        return None if self.url is None else self.url.get_secret_value()
+
+
 _Codes = Annotated[tuple[str, ...], BeforeValidator(_split)]
 
 
@@ -225,6 +248,7 @@ class Settings(_WithStores):
     masks: MaskSettings = MaskSettings()
     serve: ServeSettings = ServeSettings()
     console: ConsoleSettings = ConsoleSettings()
+    notify: NotifySettings = NotifySettings()
     lint: LintSettings = LintSettings()
     # By name: servers that a view draws on together.
     sources: dict[str, SourceSettings] = Field(default_factory=dict)

@@ -6,6 +6,7 @@ The decoder, the checks and the rest are imported where they are used: every com
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -27,9 +28,11 @@ from viewtail.servers.login import OWN_DATABASE, MySQLUrl, Name, Server
 from viewtail.servers.sessions import Connection, MySQLAddress, asking, open_checked, value_of
 
 if TYPE_CHECKING:
+    from ingest.binlog.margins import Binlogs
     from ingest.binlog.source import BinlogSource
 
 
+_FRESH_S = 10.0  # what a server said of its binlogs
 _MOST_BEGUN = 64  # binlogs whose beginning is kept in mind
 
 
@@ -124,6 +127,7 @@ class BinlogKind(SourceKind):
 
     def __init__(self) -> None:
         self._begun: dict[tuple[str, int, str], float] = {}  # by server, epoch and binlog, the oldest answer first
+        self._asked: dict[tuple[str | None, int, str | None], tuple[float, Binlogs]] = {}  # by address: when, and what
         self._lock = threading.Lock()
 
     def read_position(self, text: str | bytes) -> BinlogPosition:
@@ -138,21 +142,31 @@ class BinlogKind(SourceKind):
     def margins(
         self, access: SourceAccess, positions: Mapping[str, Position], lags_s: Mapping[str, float]
     ) -> dict[str, Margin]:
-        from ingest.binlog.margins import margins
+        binlogs = self._binlogs(access.address())
+        # Behind a failover the pipeline finds its place in the other server's binlogs within seconds.
+        here = {
+            name: at
+            for name, at in positions.items()
+            if isinstance(at, BinlogPosition) and not at.is_of_another_server(binlogs.identity)
+        }
+        epoch = max((at.epoch for at in here.values()), default=0)
+        begun_s = partial(self._begun_s, access, binlogs.identity, epoch)
+        found = {file: binlogs.margin(file, begun_s) for file in {at.file for at in here.values()}}
+        return {name: margin for name, at in here.items() if (margin := found[at.file]) is not None}
 
-        with asking(access.address(), role="source") as connection:
-            identity = value_of(connection, facts_of(connection).identity)
-            # Behind a failover the pipeline finds its place in the other server's binlogs within seconds.
-            here = {
-                name: at
-                for name, at in positions.items()
-                if isinstance(at, BinlogPosition) and not at.is_of_another_server(identity)
-            }
-            if not here:
-                return {}
-            epoch = max(at.epoch for at in here.values())
-            begun_s = partial(self._begun_s, access, identity, epoch)
-            return margins(connection, {name: at.file for name, at in here.items()}, begun_s)
+    def _binlogs(self, address: MySQLAddress) -> Binlogs:
+        """Ask the server, unless it said so a moment ago: a page may look every second."""
+        from ingest.binlog.margins import Binlogs
+
+        which = address.host, address.port, address.unix_socket
+        with self._lock:
+            asked_at, known = self._asked.get(which, (0.0, None))
+        if known is None or time.monotonic() - asked_at > _FRESH_S:
+            with asking(address, role="source") as connection:
+                known = Binlogs.of(connection)
+            with self._lock:
+                self._asked[which] = time.monotonic(), known
+        return known
 
     def _begun_s(self, access: SourceAccess, identity: str, epoch: int, file: str) -> float:
         """When a binlog was begun, seconds since 1970: to ask takes a dump connection, and it stays as it is."""

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 
 from ingest import Margin
 from ingest.binlog.continuity import binlog_sizes
+from ingest.binlog.coordinates import file_number
+from viewtail.servers.facts import facts_of
 from viewtail.servers.sessions import Connection, value_of
 
 BY_AGE = "binlog_expire_logs_seconds"
@@ -41,36 +43,47 @@ def limits_of(connection: Connection) -> Limits:
     return Limits(age_s=age_s or None, size=next((each for each in sizes if each[1]), None))
 
 
-def margins(connection: Connection, files: Mapping[str, str], begun_s: BegunS) -> dict[str, Margin]:
-    """By the names of `files`, which has the binlog that each needs: the limit that is reached first.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Binlogs:
+    """The binlogs of a server at one moment, and its limits."""
 
-    One that is not there any more has no time left.
-    """
-    limits = limits_of(connection)
-    if limits.age_s is None and limits.size is None:
-        return {}
-    sizes = binlog_sizes(connection)
-    now_s = float(value_of(connection, "SELECT UNIX_TIMESTAMP()"))
-    found = {file: _first_reached(limits, sizes, file, begun_s, now_s) for file in {*files.values()}}
-    return {name: found[file] for name, file in files.items()}
+    identity: str
+    limits: Limits
+    sizes: Mapping[str, int]  # bytes, from the oldest binlog on
+    now_s: float  # by the server's clock, seconds since 1970
 
+    @classmethod
+    def of(cls, connection: Connection) -> Binlogs:
+        """Ask the server behind a connection."""
+        return cls(
+            identity=value_of(connection, facts_of(connection).identity),
+            limits=limits_of(connection),
+            sizes=binlog_sizes(connection),
+            now_s=float(value_of(connection, "SELECT UNIX_TIMESTAMP()")),
+        )
 
-def _first_reached(limits: Limits, sizes: Mapping[str, int], file: str, begun_s: BegunS, now_s: float) -> Margin:
-    reached = _each(limits, sizes, file, begun_s, now_s)
-    return min(reached, key=lambda margin: (not margin.is_low, margin.left_s))
+    def margin(self, file: str, begun_s: BegunS) -> Margin | None:
+        """Return the margin of who needs a binlog: by the limit that is reached first; None where there is none.
 
+        A binlog that is not there any more has no time left.
+        """
+        return min(self._each(file, begun_s), key=lambda margin: (not margin.is_low, margin.left_s), default=None)
 
-def _each(limits: Limits, sizes: Mapping[str, int], file: str, begun_s: BegunS, now_s: float) -> Iterator[Margin]:
-    names = list(sizes)
-    since = names[names.index(file) :] if file in sizes else []
-    if limits.age_s is not None:
-        yield Margin(left_s=_left_by_age(limits.age_s, since, begun_s, now_s), keeps_s=limits.age_s, limit=BY_AGE)
-    if limits.size is not None:
-        name, most = limits.size
-        newest = names[-2:]  # the last whole one and the one that is written: how fast they grow now
-        took_s = max(1.0, now_s - begun_s(newest[0]))
-        keeps_s = most * took_s / max(1, sum(sizes[each] for each in newest))
-        yield Margin(left_s=keeps_s * _left_of_size(most, since, sizes), keeps_s=keeps_s, limit=name)
+    def _each(self, file: str, begun_s: BegunS) -> Iterator[Margin]:
+        names, limits = list(self.sizes), self.limits
+        since = names[names.index(file) :] if file in self.sizes else []
+        if names and not since and file_number(file) > file_number(names[-1]):
+            since = names[-1:]  # it was begun since
+        if limits.age_s is not None:
+            left_s = _left_by_age(limits.age_s, since, begun_s, self.now_s)
+            yield Margin(left_s=left_s, keeps_s=limits.age_s, limit=BY_AGE)
+        if limits.size is not None and names:
+            name, most = limits.size
+            newest = names[-2:]  # the last whole one and the one that is written: how fast they grow now
+            took_s = max(1.0, self.now_s - begun_s(newest[0]))
+            keeps_s = most * took_s / max(1, sum(self.sizes[each] for each in newest))
+            left_s = keeps_s * _left_of_size(most, since, self.sizes)
+            yield Margin(left_s=left_s, keeps_s=keeps_s, limit=name)
 
 
 def _left_by_age(age_s: float, since: Sequence[str], begun_s: BegunS, now_s: float) -> float:

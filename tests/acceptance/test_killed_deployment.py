@@ -42,7 +42,7 @@ entities = [EventSourced("{SCHEMA}.account_event", {{"deposit": lambda state, re
 ARGUMENTS: dict[str, list[str]] = {
     "demo": ["--keep --yes", "--print-compose"],  # played to its end in test_demo.py
     "init": ["--config first.toml --force"],
-    "check": ["", "--json", "--print-grants", "--people"],
+    "check": ["", "--json", "--print-grants", "--people", "--notify"],
     "status": ["", "--json"],
     "get": ["by_email 1", "person 1 --json"],
     "find": ["by_email a@example.org"],

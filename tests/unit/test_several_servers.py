@@ -598,7 +598,9 @@ def test_a_pipeline_is_judged_by_its_own_source_and_each_source_that_is_away_is_
     assert answers.error == "source us: no route; source asia: refused"
     findings = Findings(pipelines=pipelines, margins=answers.margins)
     assert [pipeline.name for pipeline in findings.nearly_gone] == ["eu.0.redis"]
-    assert "pipeline eu.0.redis: what it needs next may be removed in 66.7 minutes" in " ".join(remarks(findings))
+    assert "pipeline eu.0.redis: the source may remove what it needs next in 66.7 minutes" in " ".join(
+        remarks(findings)
+    )
 
 
 def test_status_asks_each_source_that_views_draw_on(deployment: Any, monkeypatch: pytest.MonkeyPatch) -> None:

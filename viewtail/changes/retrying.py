@@ -33,6 +33,7 @@ REACTIONS: dict[type[ViewtailError], Reaction] = {
     FencedError: Reaction(PipelineState.STANDBY, 0.0, 0.0),  # the lease is waited for
     ViewtailError: Reaction(PipelineState.HALTED, 0.2, 5.0),
 }
+WEBHOOK = Reaction(PipelineState.RETRYING, 10.0, 600.0)  # of messages to people
 PROCESS_ENDED = Reaction(PipelineState.RESTARTING, 0.5, 10.0)
 
 

@@ -60,7 +60,18 @@ People = Annotated[
 ]
 
 
-def check(context: typer.Context, json: Json = False, print_grants: PrintGrants = False, people: People = False) -> int:
+Notify = Annotated[
+    bool, typer.Option("--notify", help="Send a message to the webhook of [notify], to try it, and no more.")
+]
+
+
+def check(
+    context: typer.Context,
+    json: Json = False,
+    print_grants: PrintGrants = False,
+    people: People = False,
+    notify: Notify = False,
+) -> int:
     """Check every requirement of the source and the stores.
 
     Each line that is not ok says what viewtail saw, why it matters, and the SQL or setting to run. The command changes
@@ -72,4 +83,8 @@ def check(context: typer.Context, json: Json = False, print_grants: PrintGrants 
         return in_each(context.obj, commands.print_grants)
     if people:
         return in_each(context.obj, commands.print_people, as_json=json)
+    if notify:  # the settings have one, however many deployments there are
+        from viewtail.settings import load
+
+        return commands.try_webhook(load(context.obj), as_json=json)
     return in_each(context.obj, commands.check, as_json=json)

@@ -13,6 +13,7 @@ from viewtail.changes.counting import counted
 from viewtail.changes.findings import Finding, Level
 from viewtail.commands.output import print_json, print_rows, print_table
 from viewtail.composition import deployed_to_ask, own_tables
+from viewtail.notifying import checks as webhook
 from viewtail.operations.check import grants, is_well, needed_servers
 from viewtail.operations.check_deployment import check_deployment
 from viewtail.operations.people import peoples_columns
@@ -50,7 +51,16 @@ def check(loaded: settings.Settings, *, as_json: bool) -> int:
     """Print every finding; the exit code is 1 when one is a failure."""
     views = declarations.configured(loaded)
     loaded.check_stores(views)
-    findings = check_deployment(own_tables(loaded), views, declarations.all_ids(loaded))
+    found = check_deployment(own_tables(loaded), views, declarations.all_ids(loaded))
+    return _shown([*found, *webhook.checks(loaded.notify)], as_json=as_json)
+
+
+def try_webhook(loaded: settings.Settings, *, as_json: bool) -> int:
+    """Send a message to try the webhook; the exit code is 1 when it was not taken."""
+    return _shown([webhook.tried(loaded.notify)], as_json=as_json)
+
+
+def _shown(findings: Sequence[Finding], *, as_json: bool) -> int:
     if as_json:
         print_json({"is_well": is_well(findings), "findings": findings})
     else:

@@ -49,7 +49,7 @@ def run(config: Path | None, role: Role = Role.ALL) -> int:
     end_at_once()
     show, begin, finish = _display()
     supervisor = Supervisor(config, show)
-    watches = [DeploymentWatch(target.settings, target.names) for target in targets]
+    watches = [DeploymentWatch(target) for target in targets]
     with ExitStack() as at_end:
         if first.metrics.port:
             with kept_from_threads():  # the probes answer while servers are waited for

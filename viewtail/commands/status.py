@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 from viewtail import declarations, settings
 from viewtail.commands.output import print_json
 from viewtail.commands.status_page import print_page
 from viewtail.operations.collecting import collected
 from viewtail.operations.findings import compared
+from viewtail.operations.incidents import incidents
 from viewtail.operations.remarks import remarks
 from viewtail.servers.patience import QUESTION
 
@@ -21,7 +22,7 @@ def status(loaded: settings.Settings, *, as_json: bool) -> int:
     seen = collected(servers, [loaded.of_source(name).asked_with(QUESTION.once()).servers() for name in named])
     findings = compared(seen, declared, servers.database, is_shared_out=servers.kind.is_shared_out)
     if as_json:
-        print_json(findings.as_json())
+        print_json({**findings.as_json(), "incidents": [asdict(incident) for incident in incidents(findings)]})
     elif not seen.pipelines and not seen.fleet.members:
         where = f"the database {servers.database} at {replace(servers.own(), database=None)}"
         print(f"viewtail has not run yet with {where}. Start it with: viewtail run")

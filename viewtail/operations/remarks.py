@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from ingest import Margin
 from offsets.copies import Copy, Stage
 from offsets.views import State
-from viewtail.changes.copy_ids import is_copy, view_of
+from viewtail.changes.copy_ids import view_of
 from viewtail.changes.counting import agreeing, counted
 from viewtail.changes.pipelines import PipelineId
 from viewtail.operations.findings import Findings
 from viewtail.operations.fleet import Fleet, Takeover
+from viewtail.operations.incidents import behind, lasting, margin_low, parked, view_halted
 from viewtail.operations.other_apps import MEND, OtherApp
 from viewtail.operations.status import BUSY_ABOVE_S, PipelineStatus, each_view
 
@@ -35,9 +35,10 @@ def _of_pipelines(pipelines: Sequence[PipelineStatus]) -> Iterator[str]:
         if pipeline.error:
             named.setdefault(pipeline.error, []).append(pipeline.name)
         elif pipeline.is_behind:
+            late = behind(pipeline)
             yield (
-                f"pipeline {pipeline.name}: {pipeline.lag_s:.0f} s behind. While lag falls it is catching up; when it "
-                "rises, the store is slower than the changes come: docs/operations.md, Behind"
+                f"{late.words}. While lag falls it is catching up; when it rises, the store is slower than the changes "
+                f"come: {late.mend}"
             )
     for error, names in named.items():
         yield f"{_listed('pipeline', names)}: {error}"
@@ -70,16 +71,10 @@ def _of_views(pipelines: Sequence[PipelineStatus]) -> Iterator[str]:
                 f"{view.name}"
             )
         elif view.reason:
-            yield f"view {view.name} is halted: {view.reason}"
+            yield f"{view_halted(view).words}: {view.reason}"
         if view.parked:
-            keys, of = counted(view.parked, "keys"), view_of(view.name)
-            mend = f"viewtail replay {view.name}"
-            if is_copy(view.name):
-                mend = f"viewtail rebuild {of} --abort drops this copy, and viewtail rebuild {of} builds one anew"
-            yield (
-                f"view {view.name}: {keys} could not be applied; all others were. The reasons: viewtail "
-                f"dead-letters list {view.name}. When they are mended: {mend}"
-            )
+            refused = parked(view)
+            yield f"{refused.words}. {refused.mend}"
 
 
 def _of_parts(pipelines: Sequence[PipelineStatus]) -> Iterator[str]:
@@ -137,7 +132,9 @@ def _listed(what: str, names: Sequence[str]) -> str:
 def remarks(findings: Findings) -> list[str]:
     """Say what is to know of the declarations and the source."""
     lines = [] if findings.risk is None else [findings.risk]
-    lines += [_soon_gone(pipeline, findings.margins[pipeline.name]) for pipeline in findings.nearly_gone]
+    for pipeline in findings.nearly_gone:
+        low = margin_low(pipeline, findings.margins[pipeline.name])
+        lines.append(f"{low.words}. {low.mend}")
     lines += _of_this_app(findings) if findings.other_app is None else _beside_another(findings, findings.other_app)
     lines += [
         f"view {name} is not declared any more. The next `viewtail run` leaves it, and what it shows, as it is. To get "
@@ -222,26 +219,3 @@ def _why_not_swapped(copy: Copy, findings: Findings) -> str | None:
 def _is_late(pipeline: PipelineStatus) -> bool:
     """Whether it runs, and is too far behind for what can wait; fan-outs are no reason for that."""
     return pipeline.state != "down" and pipeline.lag_s > BUSY_ABOVE_S and not pipeline.fan_outs
-
-
-def _soon_gone(pipeline: PipelineStatus, margin: Margin) -> str:
-    when = f"may be removed in {lasting(margin.left_s)}" if margin.left_s else "may be removed at any time, or is gone"
-    if pipeline.paused is not None:
-        mend = f"go on before that: viewtail resume --pipeline {pipeline.name}"
-    elif pipeline.state == "down":
-        mend = "start viewtail before that: viewtail run"
-    else:
-        mend = "look why it is behind: docs/operations.md, Behind"
-    return (
-        f"pipeline {pipeline.name}: what it needs next {when}: the source keeps changes for {lasting(margin.keeps_s)} "
-        f"({margin.limit}). When it is gone every view of the pipeline must be backfilled again. Let the source keep "
-        f"changes longer, or {mend}"
-    )
-
-
-def lasting(seconds: float) -> str:
-    """Return a time in the unit that people would say it in."""
-    for unit_s, unit in ((86400, "days"), (3600, "hours"), (60, "minutes")):
-        if seconds >= 2 * unit_s:
-            return f"{seconds / unit_s:.1f} {unit}"
-    return f"{seconds:.0f} s"

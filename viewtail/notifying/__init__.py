@@ -1,0 +1,1 @@
+"""Messages to people: what is not well, each incident once, and when it is over."""
