@@ -293,3 +293,14 @@ def row_estimates(connection: Connection, tables: Collection[tuple[str, str]]) -
         for table, rows in _by_table(connection, facts, asked, "tables", "table_rows", "table_name").items()
     }
     return counts | {table: sum(rows_of_parts(connection, pattern).values()) for table, pattern in patterns.items()}
+
+
+def sizes_now(
+    connection: Connection, tables: Collection[tuple[str, str]]
+) -> dict[tuple[str, str], tuple[int, int | None]]:
+    """By (schema, table) about how many rows there are, and bytes, None of a pattern: as the server counts now."""
+    connection.query(STATISTICS_NOW)
+    rows, facts = row_estimates(connection, tables), facts_of(connection)
+    asked = {table for table in tables if pattern_of(*table) is None}
+    found = _by_table(connection, facts, asked, "tables", "data_length", "table_name")
+    return {table: (count, int(found[table][0][2] or 0) if table in found else None) for table, count in rows.items()}

@@ -25,7 +25,7 @@ from ingest.binlog.margins import limits_of
 from ingest.canonical.foreign_keys import cascading_ancestry
 from ingest.canonical.group_sizes import group_sizes
 from ingest.canonical.parts import examples, exists, rows_about, rows_of_parts
-from ingest.canonical.tables import Descriptions, next_number, row_estimates
+from ingest.canonical.tables import Descriptions, next_number, row_estimates, sizes_now
 from ingest.left_out import left_out
 from ingest.limits import Limits
 from ingest.poll.checks import is_replica
@@ -159,6 +159,7 @@ QUESTIONS: dict[str, tuple[tuple[str, ...], Question]] = {
         lambda asked: next_number(asked, Descriptions(asked, TABLES).table(SCHEMA, "event")),
     ),
     "row estimates": ((), lambda asked: row_estimates(asked, TABLES)),
+    "sizes of tables": ((), lambda asked: sizes_now(asked, TABLES)),
     "foreign keys": (("ingest/canonical/foreign_keys.py",), lambda asked: cascading_ancestry(asked, TABLES)),
     "a first views.py": (
         ("viewtail/operations/first_views.py", "viewtail/operations/first_related.py"),

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 import typer
 
 from viewtail.cli.each import in_each
+from viewtail.cli.options import Json
 
 RoleOption = Annotated[
     Literal["all", "tail", "project"],
@@ -14,13 +15,30 @@ RoleOption = Annotated[
 ]
 
 
-def run(context: typer.Context, role: RoleOption = "all") -> int:
+Plan = Annotated[
+    bool,
+    typer.Option("--plan", help="Print what the next run would backfill, and how long that takes. Start nothing."),
+]
+
+
+def run(context: typer.Context, role: RoleOption = "all", plan: Plan = False, json: Json = False) -> int:
     """Keep all views up to date until SIGTERM or Ctrl-C; backfill new ones first.
 
     Each store has its own process, so a store that is away stops its own views only. A stop finishes the batch and
     saves the offset. A second `run` stands by and takes over when the first is gone. Logs go to stderr, metrics to
     127.0.0.1:9464/metrics.
+
+    With --plan it starts and writes nothing: it says which views are new, changed or marked, which tables a backfill
+    reads and in which order, and how long it takes. That is an estimate: it reads and projects some rows, and knows
+    what earlier backfills reached. --json is for --plan.
     """
+    if plan:
+        from viewtail.commands.fill_plan import plan as planned
+        from viewtail.roles import Role as WhichRole
+
+        return planned(context.obj, WhichRole(role), as_json=json)
+    if json:
+        raise typer.BadParameter("it is for --plan: a run writes logs", param_hint="--json")
     from viewtail.commands.run import run as command
     from viewtail.roles import Role
 

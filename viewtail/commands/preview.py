@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import asdict
 
 from projectors.views import BoundView
 from viewtail import declarations
 from viewtail.changes.counting import counted
+from viewtail.commands.fill_plan import reading_line
 from viewtail.commands.output import print_json, shown
 from viewtail.composition import deployed_to_ask
 from viewtail.operations import preview as operation
+from viewtail.operations.fill_plan import reading_of
 from viewtail.operations.preview import Content, Difference, Preview
 from viewtail.servers.patience import COMMAND
 from viewtail.settings import Settings
@@ -22,10 +26,13 @@ def preview(loaded: Settings, name: str, *, sample: int, as_json: bool) -> int:
     catalog = deployed_to_ask(loaded, [declarations.chosen(loaded, name)], COMMAND)
     (view,) = catalog.views
     seen = operation.preview(catalog, view, sample)
+    with closing(catalog.session()) as session:
+        reading = reading_of(catalog, view, catalog.known_views(session))
     if as_json:
-        print_json(_as_json(view, seen))
+        print_json({**_as_json(view, seen), "backfill": asdict(reading)})
     else:
         print("\n".join(_lines(view, seen)))
+        print(f"\nA backfill of the view: {reading_line(reading)}")
     return 1 if seen.refused else 0
 
 

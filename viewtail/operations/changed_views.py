@@ -41,7 +41,7 @@ def refilled_in_place(
         keeps: as of `copies.refusals`.
     """
     for view, known in _known(session, own, views, keeps):
-        if not (what := _changed(view, known)):
+        if not (what := changed(view, known)):
             continue
         is_declared_anew = known.declaration != declaration_hash(view.view)
         has_copies = not store_of(view.view).no_copies(view.view)
@@ -67,7 +67,7 @@ def _known(
             yield by_id[name], known
 
 
-def _changed(view: BoundView, known: ViewRecord) -> str:
+def changed(view: BoundView, known: ViewRecord) -> str:
     """Return what of it changed; '' for one that stays as it is, or that shows nothing yet."""
     if known.state in (State.NEW, State.PAUSED) or known.fingerprint == view.fingerprint:
         return ""
