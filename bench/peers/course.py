@@ -128,6 +128,7 @@ class Course:
             getattr(figures, f"{name}_cpu_s").append(timeline.between(began, ended) / len(phase) * 1e6)
         figures.p50_ms.append(latency.p50_ms)
         figures.p99_ms.append(latency.p99_ms)
+        say(f"{reader.name}: {latency.p50_ms:.2f} and {latency.p99_ms:.2f} ms, {figures.live_cpu[-1]:.0f} % of a core")
 
     def _kill(self, topic: Topic, ids: range) -> None:
         """SIGKILL for the whole group when half has come; started again, and every row counted."""
