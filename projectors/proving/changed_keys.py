@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from ingest import History, Part, Source, TimedSource
 from projectors.derived import DerivedRows, InSnapshot, touched_keys, version_of
@@ -120,6 +120,13 @@ class Change:
     of: str  # the row: 'shop.product 7'; without a key where the view follows none of the table
 
 
+class _Unreadable(NamedTuple):
+    """The last place where a table was another one than it is now."""
+
+    before: Position
+    version: int
+
+
 @dataclass(slots=True, kw_only=True)
 class Looked:
     """A look back through the stream found this of one entity, and went so far."""
@@ -196,6 +203,7 @@ class LookBack:
         """Look through one part; whether it was read to its end."""
         wanted = StreamRange(begin=part.begin, upto=upto, token=self.token if upto is None else None)
         fits_from = dict.fromkeys(followed_tables([self.view]), part.begin.version)
+        unreadable: dict[tuple[str, str], _Unreadable] = {}
         at, attempts = part.begin, Counter[tuple[str, str]]()
         while True:
             at, halt = self._read(at, fits_from, wanted, deadline, looked)
@@ -208,12 +216,37 @@ class LookBack:
             table = halt.followed.table.schema, halt.followed.table.name
             fits_from[table] = halt.version + (PASSED_OVER << attempts[table] if attempts[table] else 0)
             attempts[table] += 1
-            looked.unreadable_upto = max(looked.unreadable_upto, fits_from[table])
+            unreadable[table] = _Unreadable(at, halt.version)
+        if looked.stopped_at is None:
+            self._come_closer(fits_from, unreadable, wanted, deadline, looked)
+        looked.unreadable_upto = max([looked.unreadable_upto, *(fits_from[table] for table in unreadable)])
         if looked.stopped_at is not None:
             return False
         looked.back_to, looked.begun_us = part.begin, part.begun_us
         looked.byte_count += part.byte_count
         return True
+
+    def _come_closer(
+        self,
+        fits_from: dict[tuple[str, str], int],
+        unreadable: dict[tuple[str, str], _Unreadable],
+        wanted: StreamRange,
+        deadline: float,
+        looked: Looked,
+    ) -> None:
+        """Too much was passed over: read what is behind the last place where a table was another one, by halves."""
+        for table, last in unreadable.items():
+            before, version = last
+            while fits_from[table] - version > PASSED_OVER and time.monotonic() < deadline:
+                middle = (fits_from[table] + version) // 2
+                before, halt = self._read(before, {**fits_from, table: middle}, wanted, deadline, looked)
+                if looked.stopped_at is not None:
+                    looked.stopped_at = None  # all was read once, but for what is passed over
+                    break
+                if halt is None:
+                    before, fits_from[table] = last.before, middle
+                else:
+                    last = _Unreadable(before, version := halt.version)
 
     def _read(
         self, at: Position, fits_from: FitsFrom, wanted: StreamRange, deadline: float, looked: Looked

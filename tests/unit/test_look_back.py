@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
+import pytest
+
 from ingest import Part as StreamPart
 from projectors.binding import bind
 from projectors.derived import Dependents, KeyPage, Part, Touched
+from projectors.proving import changed_keys
 from projectors.proving.changed_keys import LookBack, Looked
 from projectors.stores.topics.views import Topic
 from projectors.views import Entity
 from tests.unit.test_binlog_range import TimedFake
 from tests.unit.test_fill_windows import TABLE
 from tests.unit.test_pipeline import at
-from viewtail.changes.batches import INSERT, Batch, RowChanges, Watermark
+from viewtail.changes.batches import INSERT, Batch, Halt, RowChanges, Watermark
 from viewtail.changes.errors import HistoryGoneError
 from viewtail.changes.positions import Position
 from viewtail.servers.sessions import Connection
@@ -129,3 +132,45 @@ def test_a_look_ends_in_time_amid_the_dependents_of_a_change() -> None:
     assert time.monotonic() - began < 0.7 and rows.page_count < 8
     assert found.last is None and found.stopped_at == at(11)
     assert not found.failure and not found.is_all
+
+
+@pytest.mark.parametrize("another_upto", [1, 5, 8, 9])
+def test_a_change_behind_the_place_where_the_table_was_another_one_is_found(
+    another_upto: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was dropped and made again: up to that place each batch halts a reader that takes it for the table of now."""
+    monkeypatch.setattr(changed_keys, "PASSED_OVER", 1)
+    (view,) = bind([Topic("into", Entity("shop.user"))], lambda *_: TABLE)
+    readers = 0
+
+    def reader(followed: Mapping[Any, Any], fits_from: Mapping[Any, int]) -> FailingFake:
+        nonlocal readers
+        readers += 1
+        batches = []
+        for number in range(1, 21):
+            batch = Batch(changes=[], end=at(number), row_count=1, byte_count=1, oldest_commit_us=0)
+            for table, of in followed.items():
+                if number <= another_upto and at(number).version >= fits_from[table]:
+                    batch.halts = [Halt(of, at(number).version, "it is another one")]
+                elif number == another_upto + 1 and at(number).version >= fits_from[table]:
+                    batch.changes = [RowChanges(of, INSERT, at(number).version, [(7, "n", 0)])]
+            batches.append(batch)
+        batches[-1].watermarks = [Watermark("token", at(20).version)]
+        source = FailingFake(at(0), batches)
+        source.fails_behind = 30
+        return source
+
+    found = LookBack(
+        history=cast(Any, SimpleNamespace(reader=reader)),
+        view=view,
+        key=(7,),
+        version=at(1).version,
+        token="token",
+        most_bytes=1 << 20,
+        within_s=60,
+        stop=threading.Event(),
+        in_snapshot=lambda look_up: look_up(cast(Connection, None)),
+    ).execute()
+    assert found.last is not None and found.last.version == at(another_upto + 1).version
+    assert found.is_sure and found.stopped_at is None and readers < 100
+    assert at(another_upto).version < found.unreadable_upto <= at(another_upto + 1).version
