@@ -17,7 +17,7 @@ from projectors.stores.elasticsearch.index import make_ready
 from projectors.stores.elasticsearch.sink import ElasticsearchSink
 from projectors.stores.elasticsearch.views import SearchIndex
 from projectors.views import BoundView, Entity
-from viewtail.changes.errors import StoreUnavailableError
+from viewtail.changes.errors import DeclarationError, StoreUnavailableError
 from viewtail.changes.tables import Column, Kind, Table
 
 
@@ -160,3 +160,24 @@ def test_settings_that_do_nothing_are_no_hindrance() -> None:
     settings = {"final_pipeline": "_none", "mode": "standard", "lifecycle": {"origination_date": "-1"}}
     mappings = {"_source": {"enabled": True, "excludes": []}, "_routing": {"required": False}}
     assert unlike_kept({"settings": {"index": settings}, "mappings": mappings}) is None
+
+
+def test_a_type_name_stands_for_a_mapping_also_within_one() -> None:
+    lines = {"properties": {"amount": "float", "product": {"properties": {"name": "text"}}}}
+    view = SearchIndex(
+        "v",
+        Entity("shop.user"),
+        document=dict,
+        fields={"lines": lines, "name": {"type": "text", "fields": {"raw": "keyword"}}},
+    )
+    assert view.mapping == {
+        "lines": {
+            "properties": {
+                "amount": {"type": "float"},
+                "product": {"properties": {"name": {"type": "text"}}},
+            }
+        },
+        "name": {"type": "text", "fields": {"raw": {"type": "keyword"}}},
+    }
+    with pytest.raises(DeclarationError, match="properties 'amount': the mapping is a type name"):
+        SearchIndex("v", Entity("shop.user"), document=dict, fields={"lines": {"properties": {"amount": 3}}})

@@ -67,14 +67,21 @@ class SearchIndex(View):
 
 
 def _mapping(fields: Mapping[str, str | Mapping[str, Any]], label: str) -> dict[str, Mapping[str, Any]]:
-    mapping: dict[str, Mapping[str, Any]] = {}
-    for field, given in fields.items():
-        if isinstance(given, str):
-            mapping[field] = {"type": given}
-        elif isinstance(given, Mapping):
-            mapping[field] = dict(given)
-        else:
-            raise DeclarationError(
-                f"{label}: field {field!r}: the mapping is a type name ('text') or a dict, not {type(given).__name__}"
-            )
-    return mapping
+    return {field: _whole(given, f"{label}: field {field!r}") for field, given in fields.items()}
+
+
+def _whole(given: object, label: str) -> dict[str, Any]:
+    """The mapping of a field, with a type name in the place of one spelt out, also of those within it.
+
+    Raises DeclarationError.
+    """
+    if isinstance(given, str):
+        return {"type": given}
+    if not isinstance(given, Mapping):
+        raise DeclarationError(f"{label}: the mapping is a type name ('text') or a dict, not {type(given).__name__}")
+    within = {
+        part: {name: _whole(field, f"{label}, {part} {name!r}") for name, field in fields.items()}
+        for part, fields in given.items()
+        if part in ("properties", "fields") and isinstance(fields, Mapping)
+    }
+    return {**given, **within}
