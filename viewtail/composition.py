@@ -6,6 +6,9 @@ from collections.abc import Sequence
 
 from projectors.catalog import Catalog, bound_to_tables
 from projectors.views import View
+from viewtail.declarations import declared_sources
+from viewtail.operations.collecting import collected
+from viewtail.operations.findings import Findings, compared
 from viewtail.servers.patience import COMMAND, QUESTION, Patience
 from viewtail.settings import Settings
 
@@ -42,3 +45,15 @@ def deployed_to_ask(settings: Settings, views: Sequence[View], patience: Patienc
 def own_tables(settings: Settings, patience: Patience = QUESTION) -> Catalog:
     """The catalog without views, for a command whose user waits for an answer: each server is asked once."""
     return Catalog(servers=settings.asked_with(patience.once()).servers())
+
+
+def findings_of(settings: Settings) -> Findings:
+    """What is known of a deployment: its own tables, each source, the declarations. Raises ViewtailError.
+
+    Who asks wants to know now; a server that hangs is an answer.
+    """
+    asked = settings.asked_with(QUESTION.once())
+    servers, declared = asked.servers(), declared_sources(settings)
+    named = sorted({name for names in (declared or {}).values() for name in names} - {servers.source_name})
+    seen = collected(servers, [asked.of_source(name).asked_with(QUESTION.once()).servers() for name in named])
+    return compared(seen, declared, servers.database, is_shared_out=servers.kind.is_shared_out)

@@ -10,6 +10,7 @@ import pytest
 
 from projectors.views import View
 from viewtail import Entity, IndexTable, RedisHash
+from viewtail.changes import console_paths
 from viewtail.changes.errors import MisuseError
 from viewtail.cli import dead_letters, pausing, rebuild, replay, verify
 from viewtail.console import actions, declared, guard, jobs, pages
@@ -153,7 +154,7 @@ def test_a_long_value_is_cut_and_says_so() -> None:
 def test_the_address_of_a_view_names_it_whatever_it_is_called(name: str) -> None:
     part = pages.view_url("", f"redis:{name}", "why").split("/")[3]
     assert len(pages.view_url("", f"redis:{name}").split("/")) == 4
-    assert pages.name_in_path(unquote(part)) == name  # a server unquotes once
+    assert console_paths.name_in_path(unquote(part)) == name  # a server unquotes once
 
 
 def test_a_key_that_is_needed_is_asked_for() -> None:

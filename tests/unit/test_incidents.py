@@ -206,7 +206,7 @@ def test_the_host_says_which_form_its_readers_take(url: str, form: str) -> None:
 def test_the_page_is_the_console_s_where_people_can_reach_it() -> None:
     assert page_of(None, "redis", None, None) is None
     assert page_of("https://c", "shop.user.0.redis", None, None) == "https://c/pipeline/shop.user.0.redis"
-    assert page_of("https://c", "redis", "redis:a/b c", "s1") == "https://c/view/redis/a%2Fb%20c?of=s1"
+    assert page_of("https://c", "redis", "redis:a/b c", "s1") == "https://c/view/redis/a%252Fb%2520c?of=s1"
 
 
 @pytest.mark.parametrize(

@@ -28,6 +28,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response, StreamingResponse
 from starlette.routing import BaseRoute, Route
 
+from viewtail.changes.console_paths import name_in_path
 from viewtail.changes.errors import MisuseError, StoreUnavailableError, UnknownNameError, ViewtailError, once
 from viewtail.console import guard, pages
 from viewtail.console.actions import BY_ID
@@ -345,11 +346,11 @@ def _of(request: Request) -> str:
 
 
 def _name(request: Request) -> str:
-    return pages.name_in_path(request.path_params["name"])
+    return name_in_path(request.path_params["name"])
 
 
 def _view(request: Request) -> str:
-    return f"{pages.name_in_path(request.path_params['store'])}:{_name(request)}"
+    return f"{name_in_path(request.path_params['store'])}:{_name(request)}"
 
 
 def _action(request: Request) -> Any:

@@ -12,15 +12,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from ingest import Margin
 from offsets.copies import Copy
 from projectors.views import View
 from viewtail import declarations, shards
 from viewtail.changes.errors import MisuseError, UnknownNameError, ViewtailError, nearest, once
-from viewtail.operations.collecting import collected
-from viewtail.operations.findings import Findings, compared
+from viewtail.composition import findings_of
+from viewtail.operations.findings import Findings
 from viewtail.operations.remarks import of_fleet, remarks, told
 from viewtail.operations.status import PipelineStatus, ViewStatus, as_one
-from viewtail.servers.patience import QUESTION
 from viewtail.settings import Settings
 
 FRESH_S = 1.0
@@ -57,6 +57,10 @@ class Seen:
         whole = re.compile(rf"(?<![\w:#.]){re.escape(name)}(?![\w#])")
         return [line for line in self.lines if whole.search(line)]
 
+    def margin_of(self, pipeline: str) -> Margin | None:
+        """How long the source keeps what a pipeline needs next, where that is known."""
+        return None if self.findings is None else self.findings.margins.get(pipeline)
+
     def pipelines_of(self, view: str) -> list[PipelineStatus]:
         """The pipelines that keep a view."""
         return [pipeline for pipeline in self.pipelines if view in {each.name for each in pipeline.views}]
@@ -88,19 +92,11 @@ class Deployment:
         with self._lock:
             if time.monotonic() - self._asked_at >= FRESH_S:
                 try:
-                    self._seen = Seen(findings=self._look(), at=time.monotonic())
+                    self._seen = Seen(findings=findings_of(self.loaded), at=time.monotonic())
                 except ViewtailError as error:
                     self._seen = replace(self._seen, error=once(error))
                 self._asked_at = time.monotonic()
             return self._seen
-
-    def _look(self) -> Findings:
-        loaded = self.loaded.asked_with(QUESTION.once())
-        servers, declared = loaded.servers(), declarations.declared_sources(loaded)
-        named = sorted({name for names in (declared or {}).values() for name in names} - {servers.source_name})
-        others = [loaded.of_source(name).asked_with(QUESTION.once()).servers() for name in named]
-        found = collected(servers, others)
-        return compared(found, declared, servers.database, is_shared_out=servers.kind.is_shared_out)
 
     def views(self) -> list[ViewStatus]:
         """Each view once, as it is where it is least well."""

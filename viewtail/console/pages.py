@@ -9,12 +9,13 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cache
 from typing import Any
-from urllib.parse import quote, unquote, urlencode
+from urllib.parse import urlencode
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from offsets.views import State
 from projectors.stores.registry import store_named
+from viewtail.changes.console_paths import pipeline_path, view_path
 from viewtail.changes.copy_ids import is_copy, view_of
 from viewtail.changes.errors import MisuseError, UnknownNameError, ViewtailError, nearest, once
 from viewtail.commands.output import shown
@@ -23,6 +24,7 @@ from viewtail.commands.status_page import shown_age, shown_rate
 from viewtail.console import actions, asking, declared
 from viewtail.console.jobs import Commands, Job
 from viewtail.console.looking import Deployment, Fleet
+from viewtail.operations.incidents import lasting
 from viewtail.operations.status import PipelineStatus, ViewStatus
 from viewtail.settings import Settings
 
@@ -138,6 +140,7 @@ class Pages:
                 "deployment": deployment,
                 "seen": deployment.seen(),
                 "pipeline": status,
+                "margin": deployment.seen().margin_of(name),
                 "lines": deployment.seen().lines_of(name),
                 "actions": actions.offered(status),
             },
@@ -303,6 +306,7 @@ def environment() -> Environment:
         "number": lambda value: f"{value:,}",
         "age": shown_age,
         "duration": _duration,
+        "lasting": lasting,
         "rate": shown_rate,
         "shown": _shown,
         "tone": _tone,
@@ -326,26 +330,14 @@ def _cut(text: str) -> str:
     return text if len(text) <= MOST_VALUE else f"{text[:MOST_VALUE]}… (cut; {len(text):,} characters)"
 
 
-def in_path(name: str) -> str:
-    """A name as a part of an address: quoted twice, since a server takes %2F for the slash that ends a part."""
-    return quote(quote(name, safe=""), safe="")
-
-
-def name_in_path(part: str) -> str:
-    """What was quoted by `in_path`, and once by the server already."""
-    return unquote(part)
-
-
 def view_url(deployment: str, name: str, tab: str = "", **given: Any) -> str:
     """Where a view's page is."""
-    store, _, rest = name.partition(":")
-    path = f"/view/{in_path(store)}/{in_path(rest)}{f'/{tab}' if tab else ''}"
-    return _with(path, {"of": deployment, **given})
+    return _with(view_path(name, tab), {"of": deployment, **given})
 
 
 def pipeline_url(deployment: str, name: str) -> str:
     """Where a pipeline's page is."""
-    return _with(f"/pipeline/{in_path(name)}", {"of": deployment})
+    return _with(pipeline_path(name), {"of": deployment})
 
 
 def action_url(action: str, deployment: str, name: str, **given: Any) -> str:

@@ -13,6 +13,7 @@ from urllib.parse import quote, urlsplit
 
 import orjson
 
+from viewtail.changes.console_paths import pipeline_path, view_path
 from viewtail.operations.incidents import lasting
 
 Form = Literal["slack", "teams", "json"]
@@ -87,10 +88,7 @@ def page_of(console: str | None, pipeline: str, view: str | None, deployment: st
     """The console's page of a view or a pipeline; None where nobody says at which address people reach it."""
     if console is None:
         return None
-    path = f"/pipeline/{quote(pipeline, safe='')}"
-    if view is not None:
-        store, _, name = view.partition(":")
-        path = f"/view/{quote(store, safe='')}/{quote(name, safe='')}"
+    path = pipeline_path(pipeline) if view is None else view_path(view)
     return console + path + (f"?of={quote(deployment, safe='')}" if deployment else "")
 
 
