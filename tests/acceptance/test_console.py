@@ -61,15 +61,15 @@ def test_pipelines_and_views_are_seen_and_change_without_a_reload(world: World, 
     expect(page.get_by_text("Not everything is well")).to_be_visible()
     expect(page.get_by_text("1 key could not be applied")).to_be_visible()
 
-    expect(page.get_by_role("status")).to_contain_text("Live, as of", timeout=10_000)
+    expect(page.get_by_role("status")).to_contain_text("Live, as of", timeout=30_000)
     assert world.run.command("pause", "--pipeline", "redis", "--reason", "the cache moves").returncode == 0
-    expect(page.get_by_text("the cache moves")).to_be_visible(timeout=15_000)
+    expect(page.get_by_text("the cache moves")).to_be_visible(timeout=30_000)
     page.get_by_role("button", name="Pause updates").click()
     assert world.run.command("resume", "--pipeline", "redis").returncode == 0
     page.wait_for_timeout(2500)
     expect(page.get_by_text("the cache moves")).to_be_visible()
     page.get_by_role("button", name="Go on with updates").click()
-    expect(page.get_by_text("the cache moves")).not_to_be_visible(timeout=15_000)
+    expect(page.get_by_text("the cache moves")).not_to_be_visible(timeout=30_000)
 
 
 def test_without_javascript_the_tables_are_there(world: World, visitor: Visitor) -> None:
@@ -178,7 +178,7 @@ def test_the_keyboard_reaches_everything_and_focus_stays_when_the_page_changes(w
     assert page.evaluate("document.activeElement.textContent") == "Skip to the page"
     page.keyboard.press("Enter")
     page.keyboard.press("Tab")
-    expect(page.get_by_role("status")).to_contain_text("Live, as of", timeout=10_000)
+    expect(page.get_by_role("status")).to_contain_text("Live, as of", timeout=30_000)
     page.get_by_role("link", name="redis:person", exact=True).focus()
     heard = page.locator("#live").get_attribute("data-heard")
     world.sql("UPDATE console.person SET points = points + 1 WHERE id = 1")
@@ -294,7 +294,7 @@ def test_a_command_under_way_is_stopped_as_with_ctrl_c(world: World, page: Page)
         expect(page.get_by_role("button", name="Stop it")).to_be_visible()
         page.wait_for_timeout(1500)
         page.get_by_role("button", name="Stop it").click()
-        expect(page.locator("#live .state")).to_have_text("stopped", timeout=15_000)
+        expect(page.locator("#live .state")).to_have_text("stopped", timeout=30_000)
         page.goto(f"{world.url}/view/redis/person")
         page.get_by_role("link", name="Drop the other copy").click()
     finally:

@@ -62,7 +62,7 @@ def test_what_is_halted_comes_first_and_says_what_to_do(world: World, page: Page
 
 def test_a_word_finds_a_view_among_many_and_holds_while_the_page_changes(world: World, page: Page) -> None:
     page.goto(world.url)
-    expect(page.get_by_role("status")).to_contain_text("Live, as of", timeout=10_000)
+    expect(page.get_by_role("status")).to_contain_text("Live, as of", timeout=30_000)
     field = page.get_by_label("Only views with")
     field.fill("person_042")
     shown = page.get_by_role("region", name="Views").locator("tbody tr:visible")

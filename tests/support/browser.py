@@ -16,7 +16,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Error, Locator, Page, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Error, Locator, Page, expect, sync_playwright
 
 import stack.chromium
 from stack.places import CHECKOUT
@@ -59,6 +59,7 @@ PHONE = Look(width=390, height=844, scale=2, touch=True)
 def running() -> Iterator[Browser]:
     """A Chromium, until the block ends. Meanwhile this thread can run no asyncio loop: Playwright's is there."""
     environment = {**os.environ, **stack.chromium.environment()}
+    expect.set_options(timeout=WAIT_S * 1000)  # on a busy machine a page takes longer than Playwright's 5 s
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(
             executable_path=stack.chromium.executable(),
