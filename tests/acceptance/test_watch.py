@@ -13,8 +13,8 @@ import pytest
 import stack.mysql
 import stack.redis
 from stack import Server
+from tests.support.drawn_terminal import Terminal
 from tests.support.running import Run, addresses, clean_environment, wait_for
-from tests.support.terminal import Terminal
 from viewtail.operations import status
 from viewtail.servers.sessions import MySQLAddress, asking
 from viewtail.sources import read_position
