@@ -38,6 +38,13 @@ REFUSED = {
 }
 
 
+# Beside the views of the world: a function that takes a related row for granted.
+TAKEN = """
+views.append(RedisJson("taken", seat, document=lambda row: {"id": row["tickets"][0]["id"]}, key="taken:{hall}:{row_no}",
+                       where=lambda row: row["hall"] == 1 and row["row_no"] == 1))
+"""
+
+
 class Case:
     """A world, and the viewtail that keeps its views."""
 
@@ -122,6 +129,31 @@ def test_every_command_knows_such_views(case: Case) -> None:
     case.world.do("UPDATE rel.country SET name = 'after' WHERE id = 1")
     case.settle()
     case.succeeds("verify")
+
+
+def test_no_proof_is_given_while_a_document_that_had_the_row_is_parked(case: Case) -> None:
+    """Its function takes a related row for granted, so that the delete parks the document, which shows it on."""
+    views = case.run.folder / "views.py"
+    restart(case, VIEWS + TAKEN)
+    shown = case.redis.get("taken:1:1")
+    assert shown is not None
+    case.world.do("DELETE FROM rel.ticket")
+    wait_for("parked", lambda: "redis:taken" in case.run.command("dead-letters", "list").stdout)
+    assert case.redis.get("taken:1:1") == shown
+    looked = case.finds("forget", "rel.ticket", "1")
+    assert "LEFT  redis:taken, rows that had it among theirs: 1 key is parked" in looked
+    assert "Erased" not in looked and "viewtail dead-letters list redis:taken" in looked
+    restart(case, VIEWS)
+    proof = json.loads(case.succeeds("forget", "rel.ticket", "1", "--json"))
+    assert any("redis:taken left" in rest["what"] for rest in proof["rests"])
+    assert views.read_text() == VIEWS
+
+
+def restart(case: Case, views: str) -> None:
+    assert case.run.stop() == 0
+    (case.run.folder / "views.py").write_text(views)
+    case.run.start()
+    wait_for("the views are filled", case.run.is_filled)
 
 
 def test_an_erased_row_is_in_no_document_of_others_and_a_view_that_cannot_say_so_is_named(case: Case) -> None:

@@ -23,7 +23,7 @@ from ingest.canonical.rows import TableRows, source_error
 from offsets import dead_letters
 from offsets.copies import require_not_moving
 from offsets.keepers import known_views
-from offsets.mysql import transaction
+from offsets.mysql import reading, transaction
 from offsets.views import State, known_places, note_written
 from projectors.binding import declaration_hash
 from projectors.catalog import Catalog
@@ -207,7 +207,7 @@ def erase(
         looked=looked,
         letters=_letters(catalog, views, parsed),
         own=_own(catalog, views, ids, parsed),
-        rests=_rests(catalog, views, archived()),
+        rests=[*_rests(catalog, views, archived()), *_of_former(catalog, views, others, declared)],
     )
 
 
@@ -328,23 +328,40 @@ def _pipelines_of(catalog: Catalog, views: Sequence[View]) -> set[str]:
 
 
 def _look_at_others(catalog: Catalog, views: Sequence[View]) -> list[Looked]:
-    """Whether rows that had values of the entity among theirs were written again: those of filled views were."""
+    """Whether rows that had values of the entity among theirs were written again.
+
+    Those of filled views were, but for parked keys: these show what they showed before.
+    """
     with closing(catalog.session()) as session:
         known = catalog.known_views(session)
+        with reading(session, "counting the dead letters") as cursor:
+            letters = dead_letters.counts(cursor, catalog.database)
     looked: list[Looked] = []
     for view in views:
-        found = {record.state for (_, name), record in known.items() if view_of(name) == view.id}
-        states = sorted(found - {State.FILLED})
+        of_view = [record for (_, name), record in known.items() if view_of(name) == view.id]
+        states = sorted({record.state for record in of_view} - {State.FILLED})
+        parked = sum(letters.get(record.id, 0) for record in of_view)
         place = Looked(view=view.id, place="rows that had it among theirs", found=_WITHOUT_IT, is_clean=not states)
         if states:
             run = f"{_BRINGS_BACK.get(states[0], '').format(view.id)}when the view is filled, this command again"
             place = replace(place, found=f"no proof while the view is {states[0]}", run=run)
+        elif parked:
+            place = replace(
+                place,
+                found=f"{counted(parked, 'keys', 'are')} parked, and may show it as before",
+                is_clean=False,
+                run=f"viewtail dead-letters list {view.id}; when that is mended, viewtail dead-letters redrive "
+                f"{view.id}, then this command again",
+            )
         elif store_of(view).keeps_every_change:
             place = replace(place, stays="older messages of these rows", until="the topic's cleanup removes them")
+        else:
+            place = replace(place, stays=_DROPPED_LETTERS, until=f"they are written again: viewtail replay {view.id}")
         looked.append(place)
     return looked
 
 
+_DROPPED_LETTERS = "what keys show whose dead letters somebody dropped, if any"
 _BRINGS_BACK = {State.HALTED: "viewtail replay {}; ", State.PAUSED: "viewtail resume {}; "}
 _WITHOUT_IT = "written again without it"
 _UNTIL_DROPPED = "the view is dropped: viewtail gives tombstones no expiry, since older changes must not come back"
@@ -474,6 +491,30 @@ def _rests(catalog: Catalog, views: Sequence[BoundView], archived: Archived | No
         until = "you delete it; viewtail restore --from FILE brings back first what it has of others"
         rests.append(Rest(what=f"archived rows in {file}, if it has any of the entity", until=until))
     return rests
+
+
+def _of_former(
+    catalog: Catalog, views: Sequence[BoundView], others: Sequence[View], declared: Sequence[View]
+) -> list[Rest]:
+    """What views may show that had rows of the table among theirs once, by a declaration that nobody knows now."""
+    looked_at = {*(view.id for view in views), *(view.id for view in others)}
+    ids, table = {view.id for view in declared} | looked_at, views[0].table.full_name
+    with closing(catalog.session()) as session:
+        known, places = catalog.known_views(session), known_places(session, catalog.database)
+        with reading(session, "counting the dead letters") as cursor:
+            letters = dead_letters.counts(cursor, catalog.database)
+    parked = sorted({view_of(name) for (_, name), of in known.items() if letters.get(of.id)} & ids - looked_at)
+    own = {name for name, of in places.items() if not of or any(place["entity"] == table for place in of)}
+    left = sorted({view_of(name) for name in places} - ids - {view_of(name) for name in own})
+    once = f"if its declaration once had rows of {table} among its own"
+    rests = [
+        Rest(what=f"what parked keys of {name} show, {once}", until=f"they go in: viewtail dead-letters list {name}")
+        for name in parked
+    ]
+    return rests + [
+        Rest(what=f"what {name} left, which nobody declares now, {once}", until=f"viewtail forget {name}")
+        for name in left
+    ]
 
 
 def _binlogs_until(catalog: Catalog) -> str:
