@@ -74,7 +74,7 @@ class FleetWorld(TopicWorld):
 
     @property
     def views(self) -> str:
-        return VIEWS.format(self.name)
+        return VIEWS.format(self.name, self.delivery)
 
     @property
     def watched(self) -> Watched:
