@@ -34,17 +34,8 @@ def place(folder: Path, without: frozenset[str], stopping: ExitStack | None) -> 
     Raises DemoError where no MySQL can be had.
     """
     lacking = {store: why for store in CLIENTS if store not in without and (why := how_to_install(CLIENTS[store]))}
-    wanted = [store for store in TITLES if store not in without and store not in lacking]
-    line(f"from Debian packages and Maven, kept in {short(servers.cache())}", "dim")
-    addresses = {}
-    for one in servers.start_all(dict(zip(wanted, wanted, strict=True)), folder, stopping):
-        if one.server is not None:
-            addresses[one.name] = one.server.url
-            line(f"{TITLES[one.name]:<15} {one.server.url:<36} up in {one.seconds:.1f} s")
-        elif one.name == "mysql":
-            raise DemoError(f"no MySQL can be fetched here. {one.reason}\n{_INSTEAD}")
-        else:
-            lacking[one.name] = str(one.reason)
+    wanted = [store for store in TITLES if store not in {*without, *lacking}]
+    addresses, failed = _started(wanted, folder, stopping)
     (folder / CONFIG_FILE).write_text(_settings(addresses))
     return Place(
         is_given=False,
@@ -55,8 +46,23 @@ def place(folder: Path, without: frozenset[str], stopping: ExitStack | None) -> 
         module="views",
         names=NAMES,
         stores=tuple(store for store in wanted if store in addresses),
-        lacking=lacking,
+        lacking=lacking | failed,
     )
+
+
+def _started(wanted: list[str], folder: Path, stopping: ExitStack | None) -> tuple[dict[str, str], dict[str, str]]:
+    """The addresses of the servers that answer, and why the others do not, by store."""
+    line(f"from Debian packages and Maven, kept in {short(servers.cache())}", "dim")
+    addresses, failed = dict[str, str](), dict[str, str]()
+    for one in servers.start_all(dict(zip(wanted, wanted, strict=True)), folder, stopping):
+        if one.server is not None:
+            addresses[one.name] = one.server.url
+            line(f"{TITLES[one.name]:<15} {one.server.url:<36} up in {one.seconds:.1f} s")
+        elif one.name == "mysql":
+            raise DemoError(f"no MySQL can be fetched here. {one.reason}\n{_INSTEAD}")
+        else:
+            failed[one.name] = str(one.reason)
+    return addresses, failed
 
 
 def _settings(addresses: dict[str, str]) -> str:

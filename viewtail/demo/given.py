@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 from urllib.parse import urlsplit
 
 import pymysql
@@ -28,11 +28,16 @@ from viewtail.servers.sessions import open_session
 from viewtail.settings import PREFIX, Settings, load
 
 NAMES = Names(rows="viewtail_demo", own="viewtail_demo_views", prefix="viewtail_demo_")
-COUNTER = b"changes"  # of the owners: their only field where there are none
+COUNTER = "changes"  # of the owners: their only field where there are none
+# In one step: another deployment may claim keys at any time.
+_FORGET_IF_EMPTY = """
+if redis.call('HLEN', KEYS[1]) == redis.call('HEXISTS', KEYS[1], ARGV[1]) then redis.call('DEL', KEYS[1]) end
+"""
 MARK = "made_by_viewtail_demo"  # a table; a database without it is not the demo's
 MODULE = "viewtail_demo_declared"  # the directory may have a views.py
 CLIENTS = {"redis": "redis", "elasticsearch": "elasticsearch", "kafka": "confluent_kafka"}
 _NO_DATABASE, _NO_TABLE = 1049, 1146
+Database: TypeAlias = tuple["pymysql.Connection[Any]", str]  # a session on its server, its name
 _DENIED = frozenset({1044, 1045, 1142, 1227, 1370})
 
 
@@ -44,23 +49,28 @@ def is_given(config: Path | None, environ: Mapping[str, str]) -> bool:
 def place(folder: Path, config: Path | None, without: frozenset[str]) -> Place:
     """On the servers that the settings name. Raises MisuseError where the demo cannot be played on them."""
     settings = load(config, os.environ)
+    _require_one_source(settings)
+    wanted = [store for store in CLIENTS if store not in without]
+    lacking = {store: why for store in wanted if (why := _lacking(settings, store))}
+    return Place(
+        is_given=True,
+        folder=folder,
+        cwd=Path.cwd(),
+        config=config and config.absolute(),
+        environ={**os.environ, **_environ(settings, folder)},
+        module=MODULE,
+        names=NAMES,
+        stores=("mysql", *(store for store in wanted if store not in lacking)),
+        lacking=lacking,
+    )
+
+
+def _require_one_source(settings: Settings) -> None:
     if settings.source.url is None or settings.sources or not settings.source.is_one_of_several:
         raise MisuseError(
             "the demo reads the binlog of one MySQL or MariaDB server: name one, VIEWTAIL_SOURCE__URL=mysql://... "
             "Without settings it fetches servers of its own"
         )
-    lacking = {store: why for store in CLIENTS if store not in without and (why := _lacking(settings, store))}
-    return Place(
-        is_given=True,
-        folder=folder,
-        cwd=Path.cwd(),
-        config=None if config is None else config.absolute(),
-        environ={**os.environ, **_environ(settings, folder)},
-        module=MODULE,
-        names=NAMES,
-        stores=("mysql", *(store for store in CLIENTS if store not in without and store not in lacking)),
-        lacking=lacking,
-    )
 
 
 def _lacking(settings: Settings, store: str) -> str:
@@ -101,17 +111,23 @@ def databases(on: Place) -> Iterator[pymysql.Connection[Any]]:
     Raises DemoError where a database of such a name is somebody else's, or another demo plays there.
     """
     with closing(rows_session(on)) as rows, closing(own_session(on)) as own:
+        # Watermarks are written on the server of the rows, beside viewtail's own tables if these are there.
+        wanted = [(rows, on.names.rows), (rows, on.names.own), (own, on.names.own)]
         _play_alone(rows, on.names.rows)
-        if _is_ours(rows, on.names.rows) | _is_ours(own, on.names.own):
-            _remove(on, rows, own)  # of a demo that was killed
+        _play_alone(own, on.names.own)
+        if found := [each for each in wanted if _is_ours(*each)]:
+            _remove(on, found)  # of a demo that was killed
+        made: list[Database] = []
         try:
-            for session, name in ((rows, on.names.rows), (own, on.names.own)):
-                _execute(session, f"CREATE DATABASE {name} CHARACTER SET utf8mb4")
-                _execute(session, f"CREATE TABLE {name}.{MARK} (id INT PRIMARY KEY)")
+            for session, name in wanted:
+                if not _is_ours(session, name):  # it is where one server has all
+                    _execute(session, f"CREATE DATABASE {name} CHARACTER SET utf8mb4")
+                    made.append((session, name))
+                    _execute(session, f"CREATE TABLE {name}.{MARK} (id INT PRIMARY KEY)")
             yield rows
         finally:
             if on.is_given:
-                _remove(on, rows, own)
+                _remove(on, made)
 
 
 def rows_session(on: Place) -> pymysql.Connection[Any]:
@@ -165,19 +181,27 @@ def _execute(session: pymysql.Connection[Any], statement: str) -> None:
         ) from None
 
 
-def _remove(on: Place, rows: pymysql.Connection[Any], own: pymysql.Connection[Any]) -> None:
-    """All that a demo made: what is in the stores first, since viewtail's own tables say what that is."""
-    settings = on.settings()
+def _remove(on: Place, made: Sequence[Database]) -> None:
+    """All that a demo made, and these databases: what is in the stores first, as viewtail's own tables say what it is.
+
+    A database that is not among them is not dropped, whatever it is called: somebody else made it.
+    """
     try:
-        catalog = own_tables(settings, COMMAND)
-        for store in on.stores:
-            _forget(catalog, f"{store}:{on.names.view(store)}")
-        if "redis" in on.stores:
-            _forget_in_redis(settings, on.names)
+        if on.names.own in {name for _, name in made}:
+            _forget_all(on)
     finally:
-        for session, name in ((rows, on.names.rows), (own, on.names.own)):
+        for session, name in made:
             session.rollback()
             _execute(session, f"DROP DATABASE IF EXISTS {name}")
+
+
+def _forget_all(on: Place) -> None:
+    settings = on.settings()
+    catalog = own_tables(settings, COMMAND)
+    for store in on.stores:
+        _forget(catalog, f"{store}:{on.names.view(store)}")
+    if "redis" in on.stores:
+        _forget_in_redis(settings, on.names)
 
 
 def _forget(catalog: Catalog, view: str) -> None:
@@ -198,5 +222,4 @@ def _forget_in_redis(settings: Settings, names: Names) -> None:
             client.delete(key)
         owned = [field for field in client.hkeys(OWNERS) if field.endswith(f":redis:{names.view('redis')}".encode())]
         client.hdel(OWNERS, name_field(names.own), *owned)
-        if {*client.hkeys(OWNERS)} <= {COUNTER}:
-            client.delete(OWNERS)
+        client.eval(_FORGET_IF_EMPTY, 1, OWNERS, COUNTER)
