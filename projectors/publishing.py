@@ -83,8 +83,7 @@ class PublishingPipeline(Pipeline):
     def _apply(self, batch: Batch) -> None:
         if not self._open_rows or self._unsaved is not None:  # else what the transaction began with is older
             self.vitals.oldest_waiting_us = batch.oldest_commit_us
-        if batch.table_changes and self.sink.is_open:
-            self.save_now()  # the pipeline may have to be taken again for them
+        self._end_held(batch)
         self._make_ready(batch)
         self._leave_out_published(batch)
         projected = self._next.projected(batch)
@@ -113,6 +112,14 @@ class PublishingPipeline(Pipeline):
             self._open_rows += batch.row_count
         if is_held or not stays_open:
             self.vitals.oldest_waiting_us = 0
+
+    def _end_held(self, batch: Batch) -> None:
+        """Commit what is held before a batch behind which nothing may tell its position.
+
+        For statements the pipeline may have to be taken again; a piece of a transaction has no position.
+        """
+        if self._unsaved is not None and self.sink.is_open and (batch.table_changes or batch.end is None):
+            self.save_now()
 
     def _add(self, part: Projected) -> None:
         """Derived rows, to the transaction that is open."""

@@ -576,6 +576,23 @@ def test_another_server_is_judged_by_all_that_was_read_and_not_by_what_was_commi
     assert committed == [(at(1).version, 1)] and loop.pipeline.vitals.position == at(1)
 
 
+def test_a_source_that_is_lost_amid_a_transaction_is_judged_by_all_that_was_read_before_it(scene: Scene) -> None:
+    first, piece = scene.batch((1, "x", 0)), scene.batch((2, "y", 0))
+    piece.end = None
+    loop, committed = held(scene, first)
+    scene.broker.witness = at(0)
+
+    def read(after: Any) -> Iterator[Batch]:
+        yield first
+        yield piece
+        raise SourceError("it is another server")
+
+    loop.source.read = read  # type: ignore[method-assign]
+    with pytest.raises(SourceError):
+        loop.pipeline.run(at(0))
+    assert committed == [(at(1).version, 1)] and loop.pipeline.vitals.position == at(1)
+
+
 def test_a_stop_while_nothing_comes_ends_the_loop_with_what_is_held_to_be_saved(scene: Scene) -> None:
     first = scene.batch((1, "x", 0))
     loop, committed = held(scene, first)
