@@ -134,6 +134,13 @@ class Story:
             (self.run.folder / "views.py").write_text(views)
         self.run.start(**{**BESIDE, **environment})
 
+    def plan(self) -> dict[str, bool]:
+        """What the next run would backfill, and whether beside what readers have."""
+        (self.run.folder / "viewtail.toml").write_text('[run]\non_change = "beside"\n')
+        done = self.run.command("run", "--plan", "--json")
+        assert done.returncode == 0, done.stderr
+        return {one["view"]: one["is_beside"] for one in json.loads(done.stdout)["backfills"]}
+
     def restart_parking(self, more: str) -> str:
         """With a new declaration that parks key 4; what `status` says when its copy could not be swapped for that."""
         refusing = ONLY_EVEN["mysql"] + ' and (row["id"] != 4 or 1 / 0)'
@@ -290,8 +297,11 @@ def test_a_new_declaration_that_is_dropped_is_not_built_again_by_itself(
     with kept(request, "mysql", shop, tmp_path) as (place, run):
         story = Story("mysql", shop, place, run)
         views = changed("mysql", VIEWS["mysql"])
+        (run.folder / "views.py").write_text(views)
+        assert story.plan() == {"mysql:people": True}
         story.restart(views, VIEWTAIL_FAILPOINT="after begin:1")
         wait_for("it is filled", lambda: story.states() == {"people": "filled", "people~2": "filled"})
+        assert story.plan() == {}, "the copy waits to be compared"
         story.restart()
         story.spoil_until_told(4)
         assert run.command("rebuild", "people", "--abort", "--yes").returncode == 0
@@ -299,7 +309,7 @@ def test_a_new_declaration_that_is_dropped_is_not_built_again_by_itself(
         wait_for("all is well", run.is_well)
         shop.execute("UPDATE shop.user SET email = 'later' WHERE id IN (4, 5)")
         wait_for("the old one is kept", story.is_old)
-        assert place.copies() == set() and story.states() == {"people": "filled"}
+        assert place.copies() == set() and story.states() == {"people": "filled"} and story.plan() == {}
         assert "as it was declared before (previous=)" in run.command("status").stdout
         assert rebuilt(run)["live_copy"] == 3
         assert story.is_new() and "as it was declared before" not in run.command("status").stdout

@@ -39,7 +39,7 @@ def plan(config: Path | None, role: Role, *, as_json: bool) -> int:
         catalog, misfits = _bound(loaded, views)
         with closing(catalog.session()) as session:
             known = catalog.known_views(session)
-        plans = planned(catalog, known)
+            plans = planned(catalog, session, known)
         if as_json:
             found += [{**asdict(each), "deployment": target.shard} for each in plans]
             unfit += misfits

@@ -15,10 +15,13 @@ from statistics import median
 
 from ingest.canonical.chunks import CanonicalRows
 from ingest.canonical.tables import sizes_now
+from offsets.copies import Copies
+from offsets.mysql import Session
 from offsets.views import State, ViewRecord
 from projectors.catalog import Catalog
 from projectors.every_change import projections_for
 from projectors.projection import followed_tables
+from projectors.read_and_written import ViewCopies, copies_of
 from projectors.stores.registry import store_of
 from projectors.views import BoundView
 from viewtail.changes.copy_ids import is_copy, view_of
@@ -57,43 +60,59 @@ class FillPlan:
     reading: Reading
 
 
-def planned(catalog: Catalog, known: Known) -> list[FillPlan]:
+def planned(catalog: Catalog, session: Session, known: Known) -> list[FillPlan]:
     """Every backfill of the catalog's views that the next run would begin; `known`: as `Catalog.known_views`."""
     found = []
     for view in catalog.views:
         of_view = {
-            name: record for (pipeline, name), record in known.items()
+            name: (pipeline, record) for (pipeline, name), record in known.items()
             if view_of(name) == view.view.id and catalog.servers.keeps(pipeline)
         }  # fmt: skip
-        for name, why, is_beside in _due(catalog, view, of_view):
-            done = of_view[name].row_count if name in of_view and of_view[name].state is State.BACKFILLING else 0
+        pipeline, live = of_view.get(view.id, ("", None))
+        copies = ViewCopies(declared=view, live=None) if live is None else _copies(catalog, session, pipeline, view)
+        records = {name: record for name, (_, record) in of_view.items()}
+        for name, why, is_beside in _due(copies, live, records):
+            done = records[name].row_count if name in records and records[name].state is State.BACKFILLING else 0
             store = store_of(view.view)
             reading = reading_of(catalog, view, known, done=done)
             found.append(FillPlan(view=name, why=why, store=store.title, is_beside=is_beside, reading=reading))
     return found
 
 
-def _due(catalog: Catalog, view: BoundView, known: Mapping[str, ViewRecord]) -> Iterator[tuple[str, str, bool]]:
-    """The copies of a view that are to be filled, why, and whether beside the one that readers have."""
-    live = known.get(view.view.id)
-    if live is None:
-        yield view.view.id, "it is new", False
-    elif live.state is State.BACKFILLING and not changed(view, live):
-        yield live.name, "its backfill was interrupted, and goes on", False
-    elif live.state is State.NEW:
-        yield live.name, "it is marked for a backfill", False
-    elif live.state not in (State.PAUSED, State.RELEASED) and (what := changed(view, live)):
-        has_copies = not store_of(view.view).no_copies(view.view)
-        is_beside = (
-            catalog.servers.limits.on_change == "beside"
-            and has_copies
-            and live.state is State.FILLED
-            and "declaration" in what
-        )
-        yield live.name, f"{what} since it was filled", is_beside
+def _copies(catalog: Catalog, session: Session, pipeline: str, view: BoundView) -> ViewCopies:
+    """As the pipeline's next owner sees them."""
+    is_beside = catalog.servers.limits.on_change == "beside" and not store_of(view.view).no_copies(view.view)
+    records = Copies(session, catalog.database, pipeline)
+    return copies_of(records, [view], {view.id} if is_beside else ())[view.id]
+
+
+def _due(
+    copies: ViewCopies, live: ViewRecord | None, known: Mapping[str, ViewRecord]
+) -> Iterator[tuple[str, str, bool]]:
+    """The copies of a view that are to be filled, why, and whether beside the one that readers have.
+
+    A copy has a record from when its place is made; before that it is the view's own name that stands for it.
+    """
+    view = copies.declared
+    if copies.is_changed:
+        if copies.beside is None and not copies.is_declined:
+            yield view.id, "its declaration changed since it was filled", True
+    elif why := _why_in_place(view, live):
+        yield view.id, why, False
     for name, record in known.items():
         if is_copy(name) and record.state in (State.NEW, State.BACKFILLING):
             yield name, "it is a second copy that is being built", True
+
+
+def _why_in_place(view: BoundView, live: ViewRecord | None) -> str:
+    """Why the copy that readers have is to be filled; '' where it is not."""
+    if live is None:
+        return "it is new"
+    if live.state is State.NEW:
+        return "it is marked for a backfill"
+    if what := changed(view, live):
+        return "" if live.state is State.RELEASED else f"{what} since it was filled"
+    return "its backfill was interrupted, and goes on" if live.state is State.BACKFILLING else ""
 
 
 def reading_of(catalog: Catalog, view: BoundView, known: Known, *, done: int = 0) -> Reading:
@@ -168,30 +187,23 @@ def _expected(view: BoundView, rows: int, sample: _Sample | None, known: Known) 
         return 0.0, False, "the table has no rows"
     pace = sample.row_count / max(sample.seconds, 1e-6)
     told = f"a sample of {sample.row_count:,} rows was read and projected at {pace:,.0f} rows/s"
-    own, of_store = _reached(view, known)
-    limit = max((record.rows_a_second for (_, name), record in known.items() if name == view.view.id), default=0)
-    paces = [pace, *([limit] if limit else [])]
-    if own is not None:
-        paces.append(own)
-        told += f"; the last backfill of the view reached {own:,.0f} rows/s"
-    elif of_store is not None:
-        paces.append(of_store)
-        told += f"; backfills of other views in the store reached {of_store:,.0f} rows/s"
-    else:
+    reached, of_what = _reached(view, known)
+    if reached is None:
         told += "; how fast the store takes rows is not known, since no backfill into it is recorded"
+    else:
+        told += f"; {of_what} reached {reached:,.0f} rows/s"
+    limit = max((record.rows_a_second for (_, name), record in known.items() if name == view.view.id), default=0)
     if limit:
         told += f"; an operator asked for {limit:,} rows/s at most"
-    return rows / min(paces), own is None and of_store is None, told
+    return rows / min(filter(None, (pace, limit, reached))), reached is None, told
 
 
-def _reached(view: BoundView, known: Known) -> tuple[float | None, float | None]:
-    """How many rows a second earlier backfills read: of this view, and of others in its store."""
-    own, others = _paces(
-        [record for (_, name), record in known.items() if name == view.view.id]
-    ), _paces(
-        [record for (_, name), record in known.items() if name.partition(":")[0] == view.view.store]
-    )  # fmt: skip
-    return (median(own) if own else None), (median(others) if others else None)
+def _reached(view: BoundView, known: Known) -> tuple[float | None, str]:
+    """How many rows a second earlier backfills read, and which ones: the view's, or others in its store."""
+    if own := _paces([record for (_, name), record in known.items() if name == view.view.id]):
+        return median(own), "the last backfill of the view"
+    others = _paces([record for (_, name), record in known.items() if name.partition(":")[0] == view.view.store])
+    return (median(others) if others else None), "backfills of other views in the store"
 
 
 def _paces(records: Collection[ViewRecord]) -> Sequence[float]:
