@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import structlog
 
@@ -47,10 +47,13 @@ class DeploymentWatch:
     def begin(self) -> None:
         self._thread.start()
 
-    def end(self) -> None:
+    def stop(self) -> None:
+        """Do not look any more; a server that is being asked may keep the thread for a while."""
         self._stop.set()
+
+    def join(self, within_s: float) -> None:
         if self._thread.is_alive():
-            self._thread.join(END_WITHIN_S)
+            self._thread.join(within_s)
 
     def margins(self) -> Mapping[str, Margin]:
         """By pipeline, as it was seen last: how long the source keeps what it needs next."""
@@ -86,6 +89,15 @@ class DeploymentWatch:
         declared = declarations.declared_sources(self._loaded)
         is_shared_out = self._servers.kind.is_shared_out
         return compared(seen, declared, self._servers.database, is_shared_out=is_shared_out)
+
+
+def end(watches: Sequence[DeploymentWatch]) -> None:
+    """Stop them all. None is waited for longer than `END_WITHIN_S`, however many there are."""
+    for watch in watches:
+        watch.stop()
+    deadline = time.monotonic() + END_WITHIN_S
+    for watch in watches:
+        watch.join(max(0.0, deadline - time.monotonic()))
 
 
 def _notifier(target: Target, loaded: settings.Settings, servers: Servers) -> Notifier | None:

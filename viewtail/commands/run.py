@@ -21,7 +21,7 @@ from ingest import Margin
 from projectors.catalog import Catalog, bound_to_what_fits, tables_of
 from projectors.copies import check_changes
 from projectors.views import View
-from viewtail import declarations, logs, metrics, shards
+from viewtail import declarations, deployment_watch, logs, metrics, shards
 from viewtail.changes.errors import TemporaryError
 from viewtail.changes.pipelines import DEFAULT_SOURCE, PipelineId
 from viewtail.changes.retrying import reaction_to
@@ -63,9 +63,9 @@ def run(config: Path | None, role: Role = Role.ALL) -> int:
             for store in _stores(target, of_target, is_waited_for=len(targets) == 1)
         ]
         on_stop(supervisor.stop)
+        at_end.callback(deployment_watch.end, watches)
         for watch in watches:
             watch.begin()
-            at_end.callback(watch.end)
         begin()
         at_end.callback(finish)
         code = supervisor.run(pipelines)

@@ -121,32 +121,38 @@ class Notifier:
         def session() -> Connection:
             return connection
 
-        seen = {
+        seen = self._seen(findings)
+        now = due(self._noted(session, findings, seen), seen, self.hold_s, self.over_s)
+        told, forgotten = list[int](), [*now.forgotten]
+        if now.is_anything and time.monotonic() >= self._not_before and self._is_sent(session, now):
+            told = [record.id for record, _ in now.began]
+            forgotten += [record.id for record in (*now.over, *now.was)]
+        records.settle(session, self.database, told=told, forgotten=forgotten)
+
+    def _seen(self, findings: Findings) -> dict[IncidentKey, Incident]:
+        """What is not well now, of what people are told."""
+        return {
             IncidentKey(each.kind, each.pipeline, each.view or ""): each
             for each in incidents(findings)
             if each.kind in self.hold_s and self.keeps(each.pipeline)
         }
-        noted = self._noted(session, findings, seen)
-        now = due(noted, seen, self.hold_s, self.over_s)
-        is_told = now.is_anything and time.monotonic() >= self._not_before and self._is_sent(session, now)
-        records.settle(
-            session,
-            self.database,
-            told=[record.id for record, _ in now.began] if is_told else (),
-            forgotten=[*now.forgotten, *(record.id for record in (*now.over, *now.was) if is_told)],
-        )
 
     def _noted(
         self, session: Session, findings: Findings, seen: Mapping[IncidentKey, Incident]
     ) -> list[IncidentRecord]:
+        """What is noted, once it is noted what is seen now and what is not any more."""
         noted = self._read(session)
-        known = {record.key for record in noted}
-        gone = [record for record in noted if record.key not in seen and not _is_unknown(record, findings)]
-        new = [key for key in seen if key not in known]
-        again = [record.id for record in noted if record.key in seen and record.over_s is not None]
-        over = [record.id for record in gone if record.over_s is None]
-        records.note(session, self.database, new=new, again=again, over=over)
-        return self._read(session) if new or again or over else noted
+        known = {record.key: record.id for record in noted}
+        lasting = {record.key for record in noted if record.over_s is None}
+        gone = [key for key in lasting - seen.keys() if not _is_unknown(key, findings)]
+        records.note(
+            session,
+            self.database,
+            new=sorted(seen.keys() - known.keys()),
+            again=[known[key] for key in seen.keys() & known.keys() - lasting],
+            over=[known[key] for key in gone],
+        )
+        return self._read(session)
 
     def _read(self, session: Session) -> list[IncidentRecord]:
         return [record for record in records.read(session, self.database) if self.keeps(record.key.pipeline)]
@@ -193,9 +199,9 @@ class Notifier:
         )
 
 
-def _is_unknown(record: IncidentRecord, findings: Findings) -> bool:
+def _is_unknown(key: IncidentKey, findings: Findings) -> bool:
     """Return whether nobody can say whether it is over: the source does not answer."""
-    return record.key.kind == Kind.MARGIN and findings.source_error is not None
+    return key.kind == Kind.MARGIN and findings.source_error is not None
 
 
 def _ended(record: IncidentRecord) -> str:
