@@ -60,8 +60,8 @@ def _is_secret(path: tuple[str, ...]) -> bool:
 
 
 def _is_only_secret(path: tuple[str, ...]) -> bool:
-    """An address is one where a password is in it, and the chart refuses that."""
-    return _is_secret(path) and not path[-1].endswith("url")
+    """A server's address is one where a password is in it, and the chart refuses that; a webhook's always is."""
+    return _is_secret(path) and (path == ("notify", "url") or not path[-1].endswith("url"))
 
 
 def _of(path: tuple[str, ...]) -> _Schema:

@@ -180,10 +180,19 @@ class ConsoleSettings(Group):
 
 def _is_webhook(given: object) -> object:
     text = given.strip() if isinstance(given, str) else ""
-    parts = urlsplit(text) if text.isascii() and text.isprintable() else urlsplit("")
-    if not isinstance(given, SecretStr) and (parts.scheme not in ("https", "http") or not parts.hostname):
+    if not isinstance(given, SecretStr) and not _is_postable(text):
         raise ValueError("a webhook is https://HOST/PATH")
     return text or given
+
+
+def _is_postable(text: str) -> bool:
+    """Whether it is an address that a message can be posted to: without a login, which nobody would send."""
+    try:
+        parts = urlsplit(text if text.isascii() and text.isprintable() else "")
+        _ = parts.port
+    except ValueError:  # brackets, or a port, that are none
+        return False
+    return parts.scheme in ("https", "http") and bool(parts.hostname) and "@" not in parts.netloc
 
 
 class NotifySettings(Group):

@@ -135,6 +135,10 @@ WRONG = {
         ["settings.redis.url=redis://me:geheim@cache"],
         "settings.redis.url has a password, which everyone could read in the Deployment. ",
     ),
+    "a webhook in the open": (
+        ["settings.notify.url=https://hooks.slack.com/services/geheim"],
+        "'/settings/notify': additional properties 'url'",
+    ),
     "a port that the probes need": (["settings.metrics.port=1"], "at '/settings': additional properties 'metrics'"),
     "a secret of no setting": (
         ["secrets[0].setting=redis.pasword", "secrets[0].secret=a", "secrets[0].key=b"],

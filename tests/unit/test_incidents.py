@@ -224,7 +224,13 @@ def test_check_judges_the_form_of_the_webhook_s_address(url: str, level: str) ->
     assert not [*checks(NotifySettings())]
 
 
-@pytest.mark.parametrize("url", ["hooks.slack.com/services", "ftp://h/x", "https:///x", "https://[x", "https://a\nb"])
+@pytest.mark.parametrize(
+    "url",
+    [
+        *("hooks.slack.com/services", "ftp://h/x", "https:///x", "https://[x", "https://a\nb"),
+        *("https://me:pw@h/x", "https://h:port/x", "https://h:70000/x"),
+    ],
+)
 def test_an_address_that_cannot_be_one_is_refused_without_being_repeated(url: str) -> None:
     with pytest.raises(ValueError, match="url") as caught:
         NotifySettings(url=url)
