@@ -348,6 +348,10 @@ class SourceKind(ABC):
         """
         return {}
 
+    def is_filled_from_stream(self, access: SourceAccess, stream: tuple[str, str]) -> bool:
+        """Return whether new views get the rows of a stream's table from the stream itself, from its beginning."""
+        return False
+
     def why_missing(self, access: SourceAccess, watermark: str) -> str | None:
         """Say why the watermark of that name cannot come, though it was committed, and what to do. None: it may."""
         return None

@@ -218,6 +218,16 @@ class KafkaKind(SourceKind):
             if (kept_s := keeps_s.get(position.topic)) is not None
         }
 
+    def is_filled_from_stream(self, access: SourceAccess, stream: tuple[str, str]) -> bool:
+        from ingest.kafka.first_messages import is_foreign
+
+        if access.section.fill_from == "topic":
+            return True
+        topic, broker = topics_of([stream], access.section.topics)[stream], self._broker(access, ANSWER_WITHIN_S)
+        if topic not in broker.partitions():
+            return False
+        return bool(is_foreign(access.section.client(), topic, broker.first_offsets(topic)))
+
     def why_missing(self, access: SourceAccess, watermark: str) -> str | None:
         from ingest.left_out import why_missing
 

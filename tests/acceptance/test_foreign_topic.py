@@ -16,7 +16,7 @@ import stack.connect
 from stack import Server
 from tests.support.debezium import CONVERTER
 from tests.support.published import Topic
-from tests.support.running import running, wait_for
+from tests.support.running import Run, running, wait_for
 from viewtail.changes.envelope import Message
 
 SCHEMA, TOPIC = "foreign_topic", "dbz.foreign_topic.user"
@@ -73,6 +73,8 @@ def test_it_is_filled_from_its_beginning_and_again_when_it_is_replayed(
         "VIEWTAIL_REDIS__URL": redis_server.url,
         "VIEWTAIL_METRICS__PORT": "0",
     }
+    planned = Run(tmp_path, VIEWS, environment).command("run", "--plan").stdout
+    assert "it is new" in planned and "its rows come from a topic, which is read from its beginning" in planned
     with running(tmp_path, VIEWS, environment) as run:
         wait_for("the view is filled", run.is_well, 120)
         assert shown() == expected

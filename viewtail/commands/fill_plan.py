@@ -96,7 +96,7 @@ def reading_line(reading: Reading) -> str:
         f"{order}, {reading.chunk_rows:,} a chunk at most."
     )
     if reading.is_from_topic:
-        what = f"It has the rows of {', '.join(reading.tables)}, about {reading.row_count:,}."
+        what = f"It has the rows of {', '.join(reading.tables)}."
     if reading.expected_s is None:
         return f"{what} How long that takes is not known: {reading.basis}"
     least = "at least " if reading.is_least else ""

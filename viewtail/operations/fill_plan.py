@@ -123,7 +123,7 @@ def reading_of(catalog: Catalog, view: BoundView, known: Known, *, done: int = 0
         sizes = sizes_now(connection, tables)
     rows = max(0, sizes.get(view.view.entity.schema_and_table, (0, None))[0] - done)
     byte_counts = [sizes[table][1] for table in tables if table in sizes]
-    is_from_topic = servers.kind.is_shared_out and servers.source().section.fill_from == "topic"
+    is_from_topic = servers.kind.is_filled_from_stream(servers.source(), view.view.entity.schema_and_table)
     sample = None if is_from_topic else _sampled(catalog, view)
     expected_s, is_least, basis = _expected(view, rows, sample, known)
     return Reading(
