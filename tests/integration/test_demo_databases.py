@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -79,3 +80,19 @@ def test_two_demos_whose_own_tables_are_on_one_server_are_not_played_at_once(
         with pytest.raises(DemoError, match="another `viewtail demo`"), given.databases(other):
             pass
         assert databases(mariadb_server) == {"viewtail_demo_views"}
+
+
+def test_servers_that_end_idle_sessions_soon_do_not_end_the_demos_and_what_they_end_keeps_nothing_there(
+    apart: Place, mysql_server: Server, mariadb_server: Server
+) -> None:
+    for server in (mysql_server, mariadb_server):
+        ask(server, "SET GLOBAL wait_timeout = 1")
+    try:
+        with given.databases(apart) as rows:
+            time.sleep(2.5)
+            assert rows.query("SELECT 1"), "a person read for longer than the server waits"
+            ask(mysql_server, f"KILL {rows.thread_id()}")
+    finally:
+        for server in (mysql_server, mariadb_server):
+            ask(server, "SET GLOBAL wait_timeout = DEFAULT")
+    assert databases(mysql_server) == databases(mariadb_server) == set()

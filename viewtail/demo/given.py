@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -34,10 +34,11 @@ _FORGET_IF_EMPTY = """
 if redis.call('HLEN', KEYS[1]) == redis.call('HEXISTS', KEYS[1], ARGV[1]) then redis.call('DEL', KEYS[1]) end
 """
 MARK = "made_by_viewtail_demo"  # a table; a database without it is not the demo's
+IDLE_S = 8 * 3600  # MySQL's own default
 MODULE = "viewtail_demo_declared"  # the directory may have a views.py
 CLIENTS = {"redis": "redis", "elasticsearch": "elasticsearch", "kafka": "confluent_kafka"}
 _NO_DATABASE, _NO_TABLE = 1049, 1146
-Database: TypeAlias = tuple["pymysql.Connection[Any]", str]  # a session on its server, its name
+Database: TypeAlias = tuple[Callable[[Place], "pymysql.Connection[Any]"], str]  # opens a session there; its name
 _DENIED = frozenset({1044, 1045, 1142, 1227, 1370})
 
 
@@ -112,32 +113,47 @@ def databases(on: Place) -> Iterator[pymysql.Connection[Any]]:
     """
     with closing(rows_session(on)) as rows, closing(own_session(on)) as own:
         # Watermarks are written on the server of the rows, beside viewtail's own tables if these are there.
-        wanted = [(rows, on.names.rows), (rows, on.names.own), (own, on.names.own)]
+        wanted = [(rows_session, on.names.rows), (rows_session, on.names.own), (own_session, on.names.own)]
         _play_alone(rows, on.names.rows)
         _play_alone(own, on.names.own)
-        if found := [each for each in wanted if _is_ours(*each)]:
+        if found := [each for each in wanted if _is_ours(on, each)]:
             _remove(on, found)  # of a demo that was killed
         made: list[Database] = []
         try:
-            for session, name in wanted:
-                if not _is_ours(session, name):  # it is where one server has all
-                    _execute(session, f"CREATE DATABASE {name} CHARACTER SET utf8mb4")
-                    made.append((session, name))
-                    _execute(session, f"CREATE TABLE {name}.{MARK} (id INT PRIMARY KEY)")
+            for each in wanted:
+                if not _is_ours(on, each):  # it is where one server has all
+                    _make(on, each, made)
             yield rows
         finally:
             if on.is_given:
                 _remove(on, made)
 
 
+def _make(on: Place, database: Database, made: list[Database]) -> None:
+    """Note it and make it: an interruption in the midst of that leaves nothing."""
+    made.append(database)
+    try:
+        _ask(on, database, "CREATE DATABASE {name} CHARACTER SET utf8mb4")
+    except Exception:  # there is none, or somebody made one just now
+        made.remove(database)
+        raise
+    _ask(on, database, f"CREATE TABLE {{name}}.{MARK} (id INT PRIMARY KEY)")
+
+
 def rows_session(on: Place) -> pymysql.Connection[Any]:
     """On the server where the rows are written; no database is selected."""
-    return open_session(replace(on.settings().primary_address(), database=None), role="source")
+    return _lasting(open_session(replace(on.settings().primary_address(), database=None), role="source"))
 
 
 def own_session(on: Place) -> pymysql.Connection[Any]:
     """On the server of index tables; no database is selected."""
-    return open_session(replace(on.settings().store_address(), database=None), role="store")
+    return _lasting(open_session(replace(on.settings().store_address(), database=None), role="store"))
+
+
+def _lasting(session: pymysql.Connection[Any]) -> pymysql.Connection[Any]:
+    """A server may end sessions that are idle for a minute, and a person reads for longer than that."""
+    _execute(session, f"SET SESSION wait_timeout = {IDLE_S}")
+    return session
 
 
 def _play_alone(rows: pymysql.Connection[Any], name: str) -> None:
@@ -147,21 +163,29 @@ def _play_alone(rows: pymysql.Connection[Any], name: str) -> None:
             raise DemoError("another `viewtail demo` is played on this server; wait until it has ended")
 
 
-def _is_ours(session: pymysql.Connection[Any], name: str) -> bool:
+def _is_ours(on: Place, database: Database) -> bool:
     """Whether the database is there. Raises DemoError where it is and has no mark of the demo's."""
     try:
-        _execute(session, f"USE {name}")  # MariaDB says of a table in no database only that there is no such table
-        _execute(session, f"SELECT COUNT(*) FROM {name}.{MARK}")
+        # MariaDB says of a table in no database only that there is no such table.
+        _ask(on, database, "USE {name}", f"SELECT COUNT(*) FROM {{name}}.{MARK}")
     except pymysql.err.MySQLError as error:
         if error.args[0] == _NO_DATABASE:
             return False
         if error.args[0] == _NO_TABLE:
             raise DemoError(
-                f"there is a database {name} already, and `viewtail demo` did not make it: nothing was touched. Rename "
-                "it, or play the demo on another server"
+                f"there is a database {database[1]} already, and `viewtail demo` did not make it: nothing was touched. "
+                "Rename it, or play the demo on another server"
             ) from None
         raise
     return True
+
+
+def _ask(on: Place, database: Database, *statements: str) -> None:
+    """On a session of its own: a server may have ended one that was idle while a person read."""
+    open_, name = database
+    with closing(open_(on)) as session:
+        for statement in statements:
+            _execute(session, statement.format(name=name))
 
 
 def _execute(session: pymysql.Connection[Any], statement: str) -> None:
@@ -190,9 +214,8 @@ def _remove(on: Place, made: Sequence[Database]) -> None:
         if on.names.own in {name for _, name in made}:
             _forget_all(on)
     finally:
-        for session, name in made:
-            session.rollback()
-            _execute(session, f"DROP DATABASE IF EXISTS {name}")
+        for each in made:
+            _ask(on, each, "DROP DATABASE IF EXISTS {name}")
 
 
 def _forget_all(on: Place) -> None:
