@@ -88,6 +88,7 @@ def test_it_is_filled_from_its_beginning_and_again_when_it_is_replayed(
         wait_for("and filled", run.is_well, 120)
         assert run.stop() == 0
         (tmp_path / "views.py").write_text(VIEWS.replace('fields=["name"]', 'fields=["name", "id"]'))
+        assert "The next run halts it: it is filled from its topic" in run.command("run", "--plan").stdout
         run.start()
         wait_for("a redeclared view halts", lambda: "under another name" in run.command("status").stdout, 120)
         assert shown() == expected

@@ -73,10 +73,18 @@ def _lines(plans: Sequence[FillPlan]) -> Iterator[str]:
     if not plans:
         yield "nothing to backfill: each view is filled as it is declared, or its backfill waits for an operator"
         return
+    begun = [each for each in plans if not each.is_refused]
     for each in plans:
+        if each.is_refused:
+            yield (
+                f"{each.view}: {each.why}. The next run halts it: it is filled from its topic, whose rows are as old "
+                "as what the view has. Declare it under another name, which is filled anew"
+            )
+            continue
         where = f"a second copy in {each.store}" if each.is_beside else each.store
         yield f"{each.view}: {each.why}. The next run backfills it into {where}.\n{reading_line(each.reading)}"
-    yield f"{counted(len(plans), 'backfills')}{_in_all(plans)}. {_ONE_BY_ONE}"
+    if begun:
+        yield f"{counted(len(begun), 'backfills')}{_in_all(begun)}. {_ONE_BY_ONE}"
 
 
 def _in_all(plans: Sequence[FillPlan]) -> str:

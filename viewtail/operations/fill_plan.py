@@ -58,25 +58,38 @@ class FillPlan:
     store: str  # that is written
     is_beside: bool  # into a second copy, which gives way to live changes
     reading: Reading
+    is_refused: bool = False  # the run halts the view instead: read again, its topic would bring no row that is newer
 
 
 def planned(catalog: Catalog, session: Session, known: Known) -> list[FillPlan]:
     """Every backfill of the catalog's views that the next run would begin; `known`: as `Catalog.known_views`."""
-    found = []
-    for view in catalog.views:
-        of_view = {
-            name: (pipeline, record) for (pipeline, name), record in known.items()
-            if view_of(name) == view.view.id and catalog.servers.keeps(pipeline)
-        }  # fmt: skip
-        pipeline, live = of_view.get(view.id, ("", None))
-        copies = ViewCopies(declared=view, live=None) if live is None else _copies(catalog, session, pipeline, view)
-        records = {name: record for name, (_, record) in of_view.items()}
-        for name, why, is_beside in _due(copies, live, records):
-            done = records[name].row_count if name in records and records[name].state is State.BACKFILLING else 0
-            store = store_of(view.view)
-            reading = reading_of(catalog, view, known, done=done)
-            found.append(FillPlan(view=name, why=why, store=store.title, is_beside=is_beside, reading=reading))
-    return found
+    return [plan for view in catalog.views for plan in _of_view(catalog, session, view, known)]
+
+
+def _of_view(catalog: Catalog, session: Session, view: BoundView, known: Known) -> Iterator[FillPlan]:
+    of_view = {
+        name: (pipeline, record) for (pipeline, name), record in known.items()
+        if view_of(name) == view.view.id and catalog.servers.keeps(pipeline)
+    }  # fmt: skip
+    pipeline, live = of_view.get(view.id, ("", None))
+    copies = ViewCopies(declared=view, live=None) if live is None else _copies(catalog, session, pipeline, view)
+    records = {name: record for name, (_, record) in of_view.items()}
+    is_changed = live is not None and bool(changed(view, live))
+    for name, why, is_beside in _due(copies, live, records):
+        reading = reading_of(catalog, view, known, done=_done(records.get(name)))
+        yield FillPlan(
+            view=name,
+            why=why,
+            store=store_of(view.view).title,
+            is_beside=is_beside,
+            reading=reading,
+            is_refused=is_changed and reading.is_from_topic and not is_beside,
+        )
+
+
+def _done(record: ViewRecord | None) -> int:
+    """How many rows a backfill that goes on has read already."""
+    return 0 if record is None or record.state is not State.BACKFILLING else record.row_count
 
 
 def _copies(catalog: Catalog, session: Session, pipeline: str, view: BoundView) -> ViewCopies:
