@@ -100,5 +100,10 @@ class ConsoleBeside:
         with self._lock:
             if self._stop.is_set():
                 return 0
-            self._process = subprocess.Popen(command, pass_fds=[listening.fileno()], stdin=subprocess.DEVNULL)
+            self._process = subprocess.Popen(
+                command,
+                pass_fds=[listening.fileno()],
+                stdin=subprocess.DEVNULL,
+                start_new_session=True,  # Ctrl-C in a terminal goes to each process of a group: it is for the run alone
+            )
         return self._process.wait()

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import socket
+import subprocess
 import sys
 from pathlib import Path
 from urllib.parse import unquote
+from urllib.request import urlopen
 
 import pytest
 
 from projectors.views import View
+from tests.support.running import wait_for
 from viewtail import Entity, IndexTable, RedisHash
 from viewtail.changes import console_paths
 from viewtail.changes.errors import MisuseError
@@ -233,3 +239,47 @@ def test_a_declaration_is_found_as_it_is_written(
 def test_a_declaration_of_no_module_is_none() -> None:
     view: View = IndexTable("card", USER, value="a")
     assert declared.of(view, "no_such_module_at_all:views") is None
+
+
+# --- The process beside a run ---
+
+BESIDE = """
+import signal, sys, threading
+from pathlib import Path
+from viewtail.console_beside import ConsoleBeside
+from viewtail.settings import ConsoleSettings
+
+told = threading.Event()
+signal.signal(signal.SIGINT, lambda *_: told.set())
+beside = ConsoleBeside(ConsoleSettings(port=int(sys.argv[1])), None)
+while not told.wait(0.1):
+    pass
+told.clear()
+told.wait(3)  # a run has batches to finish
+beside.close()
+"""
+
+
+def test_ctrl_c_in_a_terminal_is_the_runs_alone(tmp_path: Path) -> None:
+    view = "IndexTable('u', Entity('s.u'), value='v')"
+    (tmp_path / "views.py").write_text(f"from viewtail import Entity, IndexTable\nviews = [{view}]\n")
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    run = subprocess.Popen(
+        [sys.executable, "-c", BESIDE, f"{port}"],
+        cwd=tmp_path,
+        env={**os.environ, "VIEWTAIL_SOURCE__URL": "mysql://nobody:none@127.0.0.1:1"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+    icon = f"http://127.0.0.1:{port}/static/icon.svg"
+    try:
+        wait_for("it answers", lambda: urlopen(icon, timeout=5).read(), timeout_s=60)
+        os.killpg(run.pid, signal.SIGINT)  # as a terminal does
+        said = run.communicate(timeout=30)[0]
+    finally:
+        run.kill()
+    assert run.returncode == 0, said
+    assert "the console ended" not in said and "Traceback" not in said, said
