@@ -82,7 +82,7 @@ def all_ids(loaded: Settings) -> set[str]:
 
 def _of_deployment(loaded: Settings) -> list[View]:
     found, attribute, file = attribute_of(loaded.views.partition("@")[0], _NO_VIEWS)
-    return load(loaded.views) if isinstance(found, Sharded) else _checked(found, attribute, file)
+    return load(loaded.views) if isinstance(found, Sharded) else _checked(found, attribute, file, may_be_empty=True)
 
 
 def chosen(loaded: Settings, name: str) -> View:
@@ -302,12 +302,12 @@ def _shown(file: str) -> str:
         return file
 
 
-def _checked(found: Any, attribute: str, file: str) -> list[View]:
+def _checked(found: Any, attribute: str, file: str, *, may_be_empty: bool = False) -> list[View]:
     if not isinstance(found, list | tuple):
         raise DeclarationError(
             f"{file}: {attribute} must be a list of views, not {kind_of(found)}; write {attribute} = [...]"
         )
-    if not found:
+    if not found and not may_be_empty:  # where every view was taken out, they can be forgotten
         raise DeclarationError(
             f"{file}: {attribute} is empty; declare at least one view, e.g. "
             "IndexTable('user_by_email', Entity('shop.user'), value='email')"

@@ -61,6 +61,8 @@ class Reader:
     def follow(self, step: Step) -> None:
         if step.views:
             (self.run.folder / "views.py").write_text(step.views)
+            if step.views == "views = []\n":  # the page has the reader stop it before
+                assert self.run.stop() == 0
         elif step.sql:
             for statement in step.sql.strip().removesuffix(";").split(";\n"):
                 ask(self.mysql, statement)

@@ -45,6 +45,11 @@ def load(text: str, name: str = "views:views") -> list[str]:
         sys.modules.pop("views", None)
 
 
+def test_where_every_view_was_taken_out_they_can_be_forgotten() -> None:
+    Path("emptied.py").write_text("views = []")
+    assert declarations.all_ids(Settings(views="emptied:views")) == set()
+
+
 def test_views_are_loaded_from_the_working_directory() -> None:
     assert load(GOOD) == ["mysql:i", "redis:i"]
 
