@@ -186,18 +186,27 @@ def test_each_option_is_one_of_its_command() -> None:
 @pytest.mark.parametrize(
     ("advice", "action"),
     [
-        ("viewtail replay redis:user --key 7", "replay-key"),
-        ("viewtail replay redis:user", "replay"),
-        ("viewtail replay redis:user --key ' 7 a'", "replay-key"),
-        ("viewtail resume redis:user", "resume"),
-        ("viewtail verify redis:user --repair", "repair"),
+        ("viewtail replay redis:user --key 7", ("replay-key", "redis:user")),
+        ("viewtail replay redis:user", ("replay", "redis:user")),
+        ("viewtail replay redis:user --key ' 7 a'", ("replay-key", "redis:user")),
+        ("viewtail resume redis:user", ("resume", "redis:user")),
+        ("viewtail verify redis:user --repair", ("repair", "redis:user")),
+        ("viewtail resume --pipeline shop.user.0.redis", ("resume-pipeline", "shop.user.0.redis")),
+        ("viewtail resume --all", None),
         ("viewtail replay --new-history", None),
         ("viewtail run", None),
         ("", None),
     ],
 )
-def test_advice_leads_to_an_action(advice: str, action: str | None) -> None:
+def test_advice_leads_to_an_action(advice: str, action: tuple[str, str] | None) -> None:
     assert pages.as_action(advice) == action
+
+
+def test_a_page_that_advises_to_resume_a_pipeline_leads_to_that_pipeline() -> None:
+    advised = pages.as_action("viewtail resume --pipeline redis")
+    assert advised is not None
+    assert pages.action_url(advised[0], "eu", advised[1]) == "/do/resume-pipeline?of=eu&name=redis"
+    assert actions.BY_ID[advised[0]].of == "pipeline"
 
 
 def test_a_command_has_the_operators_name_and_no_colours() -> None:

@@ -274,15 +274,17 @@ def _needed(action: actions.Action) -> list[str]:
     return [option.name for option in action.options if option.is_needed]
 
 
-def as_action(command: str) -> str | None:
-    """The action that does what a message advises; None where it is another command, to be run in a terminal."""
+def as_action(command: str) -> tuple[str, str] | None:
+    """The action that does what a message advises, and what that is on; None where it is a command for a terminal."""
     match shlex.split(command):
-        case ["viewtail", "replay", _, "--key", _]:
-            return "replay-key"
-        case ["viewtail", "verify", _, "--repair"]:
-            return "repair"
+        case ["viewtail", "replay", view, "--key", _]:
+            return "replay-key", view
+        case ["viewtail", "verify", view, "--repair"]:
+            return "repair", view
+        case ["viewtail", "resume", "--pipeline", pipeline]:
+            return "resume-pipeline", pipeline
         case ["viewtail", ("replay" | "resume" | "verify") as found, view] if not view.startswith("-"):
-            return found
+            return found, view
     return None
 
 
