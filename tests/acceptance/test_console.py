@@ -64,11 +64,11 @@ def test_pipelines_and_views_are_seen_and_change_without_a_reload(world: World, 
     expect(page.get_by_role("status")).to_contain_text("Live, as of", timeout=30_000)
     assert world.run.command("pause", "--pipeline", "redis", "--reason", "the cache moves").returncode == 0
     expect(page.get_by_text("the cache moves")).to_be_visible(timeout=30_000)
-    page.get_by_role("button", name="Pause updates").click()
+    page.get_by_role("button", name="Stop refreshing").click()
     assert world.run.command("resume", "--pipeline", "redis").returncode == 0
     page.wait_for_timeout(2500)
     expect(page.get_by_text("the cache moves")).to_be_visible()
-    page.get_by_role("button", name="Go on with updates").click()
+    page.get_by_role("button", name="Go on refreshing").click()
     expect(page.get_by_text("the cache moves")).not_to_be_visible(timeout=30_000)
 
 
@@ -77,7 +77,7 @@ def test_without_javascript_the_tables_are_there(world: World, visitor: Visitor)
     page.goto(world.url)
     assert set(_rows(page, "Views")) == {"mysql:person_by_email", "redis:card", "redis:person"}
     expect(page.get_by_text("Load the page again for newer figures")).to_be_visible()
-    expect(page.get_by_role("button", name="Pause updates")).not_to_be_visible()
+    expect(page.get_by_role("button", name="Stop refreshing")).not_to_be_visible()
     page.get_by_role("link", name="redis:person").click()
     page.get_by_role("link", name="Rows").click()
     expect(page.get_by_role("heading", name="In the table").first).to_be_visible()

@@ -86,10 +86,10 @@
   pause.hidden = false;
   pause.addEventListener("click", () => {
     isPaused = !isPaused;
-    pause.textContent = isPaused ? "Go on with updates" : "Pause updates";
+    pause.textContent = isPaused ? "Go on refreshing" : "Stop refreshing";
     if (isPaused) {
       source.close();
-      say("paused", `Paused at ${now()} UTC.`);
+      say("paused", `Stands still since ${now()} UTC.`);
     } else {
       listen();
     }
