@@ -330,3 +330,30 @@ def test_viewtail_console_serves_a_fleet_without_a_run(world: World, tmp_path: P
     finally:
         beside.terminate()
     assert TOKEN not in world.run.log
+
+
+def test_a_views_page_says_why_views_py_cannot_be_loaded(world: World) -> None:
+    (world.run.folder / "broken.py").write_text("views = [\n")
+    beside = world.run.background("console", "--port", "0", VIEWTAIL_VIEWS="broken:views")
+    try:
+        log = wait_for(
+            "its address", lambda: re.search(r'"url":"(http://[^"]+)","event":"console"', beside.errors_so_far())
+        )
+        text = world.ask(urllib.request.Request(f"{log[1]}view/redis/card"))[1]
+        assert "cannot be loaded" in text and "broken.py:1" in text and "is not declared" not in text
+    finally:
+        beside.terminate()
+
+
+# --- What commands say beside it ---
+
+
+def test_wait_says_how_many_keys_are_parked(world: World) -> None:
+    done = world.run.command("wait", "redis:card")
+    assert done.returncode == 0 and "1 key is parked" in done.stderr and "dead-letters list redis:card" in done.stderr
+    assert "parked" not in world.run.command("wait", "redis:person").stderr
+
+
+def test_a_list_of_peoples_columns_that_is_empty_says_how_to_tag_one(world: World) -> None:
+    done = world.run.command("check", "--people")
+    assert done.returncode == 0 and "#PPI" in done.stdout and "masked=" in done.stdout

@@ -103,7 +103,8 @@ def wait(
     """Wait until a view has everything that is committed by now, or up to a version, position or GTID.
 
     For scripts that read what they wrote. In Python: viewtail.wait_for(...). A view that is being backfilled is waited
-    for. Exits 1 when the time is over, when the view is halted or paused, or when KEY is parked.
+    for. Exits 1 when the time is over, when the view is halted or paused, or when KEY is parked. Without KEY, parked
+    keys are counted on stderr, and do not change the exit code.
     """
     from viewtail.commands.waiting import wait as command
     from viewtail.operations.waiting import Wanted

@@ -36,6 +36,12 @@ def print_people(loaded: settings.Settings, *, as_json: bool) -> int:
     columns = peoples_columns(catalog.views, catalog.servers.masks)
     if as_json:
         print_json({"columns": columns})
+    elif not columns:
+        tags = " or ".join(f"#{tag}" for tag in sorted(catalog.servers.masks.tags))
+        print(
+            "no column of the views' tables is tagged as people's data, or masked. Tag one by its comment"
+            f"{f' ({tags})' if tags else ''}, or mask it with masked=: docs/masks.md"
+        )
     else:
         print_rows([
             {

@@ -18,7 +18,7 @@ from offsets.mysql import OwnSession, reading
 from offsets.runs import Past
 from projectors.views import View
 from viewtail import declarations
-from viewtail.changes.errors import MisuseError, StoreUnavailableError
+from viewtail.changes.errors import MisuseError, StoreUnavailableError, once
 from viewtail.commands import why
 from viewtail.commands.replay import KINDS
 from viewtail.composition import deployed_to_ask, own_tables
@@ -92,16 +92,18 @@ def _of_own_tables(loaded: Settings, ask: Callable[[OwnSession, str], T], nothin
         return ask(session, catalog.database)
 
 
-def declared(settings: Sequence[Settings], view: str) -> View | None:
-    """The declaration of a view, by one of these settings; None where views.py cannot be loaded, or has none."""
+def declared(settings: Sequence[Settings], view: str) -> tuple[View | None, str]:
+    """The declaration of a view, by one of these settings; None where views.py has none, or the error of loading it."""
+    why = ""
     for loaded in settings:
         try:
             found = next((each for each in declarations.load(loaded.views) if each.id == view), None)
-        except MisuseError:
+        except MisuseError as error:
+            why = once(error)
             continue
         if found is not None:
-            return found
-    return None
+            return found, ""
+    return None, why
 
 
 def previewed(answer: tuple[int, str, str]) -> tuple[dict[str, object] | None, str]:

@@ -71,11 +71,12 @@ class Pages:
         deployment, status = self.fleet.view(of, name)
         seen, live = deployment.seen(), view_of(name)
         copy = seen.copy_of(live)
-        view = asking.declared([loaded for _, loaded in deployment.settings_of(live)], live)
+        view, not_loaded = asking.declared([loaded for _, loaded in deployment.settings_of(live)], live)
         given = {
             "pipelines": seen.pipelines_of(name),
             "view": view,
             "declaration": None if view is None else declared.of(view, deployment.loaded.views.partition("@")[0]),
+            "not_loaded": not_loaded,
             "lines": seen.lines_of(name) or seen.lines_of(live),
             "copy": copy,
             "actions": [] if is_copy(name) else actions.offered(status, copy),
