@@ -87,7 +87,10 @@ def test_a_plan_names_what_is_new_changed_and_marked_with_an_estimate_and_starts
 
     shop.run.start()
     wait_for("all is filled", shop.run.is_filled, 60)
-    assert shop.plan() == {} and "nothing to backfill" in shop.said()
+    assert shop.plan() == {} and "nothing to backfill: each view is" in shop.said()
+    (shop.run.folder / "views.py").write_text(declared(EMAIL, CACHED.replace('"email"', '"nothing"')))
+    assert "nothing to backfill: each other view is" in shop.said() and "planned cannot be backfilled" in shop.said()
+    (shop.run.folder / "views.py").write_text(declared(EMAIL, CACHED))
     # What a backfill reached is what the next one is expected to.
     took = "filled_at = fill_started_at + INTERVAL 100 SECOND"
     shop.execute(f"UPDATE {STORE}.view SET fill_row_estimate = 50000, {took}")

@@ -46,7 +46,7 @@ def plan(config: Path | None, role: Role, *, as_json: bool) -> int:
             continue
         if target.shard is not None:
             print(f"{target.what or target.shard}:\n")
-        print("\n\n".join([*_lines(plans), *_left_alone(catalog, known), *misfits]))
+        print("\n\n".join([*_lines(plans, has_misfits=bool(misfits)), *_left_alone(catalog, known), *misfits]))
     if as_json:
         print_json({"backfills": found, "misfits": unfit})
     return 0
@@ -69,9 +69,10 @@ def _bound(loaded: Settings, views: Sequence[View]) -> tuple[Catalog, list[str]]
         return deployed_to_ask(loaded, fit, COMMAND), misfits
 
 
-def _lines(plans: Sequence[FillPlan]) -> Iterator[str]:
+def _lines(plans: Sequence[FillPlan], *, has_misfits: bool) -> Iterator[str]:
     if not plans:
-        yield "nothing to backfill: each view is filled as it is declared, or its backfill waits for an operator"
+        which = "each other view" if has_misfits else "each view"
+        yield f"nothing to backfill: {which} is filled as it is declared, or its backfill waits for an operator"
         return
     begun = [each for each in plans if not each.is_refused]
     for each in plans:
