@@ -650,6 +650,7 @@ _REASONS = {
     **dict.fromkeys(("bool_parsing", "bool_type"), "must be true or false"),
     **dict.fromkeys(("string_type", "path_type"), "must be a text"),
     **dict.fromkeys(("string_too_short", "string_too_long"), "must have 1 to 64 characters"),
+    "too_short": "must have {min_length} characters or more",
     "value_error": "{error}",
     "greater_than_equal": "must be {ge} or more",
     "less_than_equal": "must be {le} or less",

@@ -213,6 +213,13 @@ def test_everything_that_is_wrong_is_told_at_once_with_its_origin() -> None:
     assert any(line.startswith("VIEWTAIL_LOGS__LEVEL is 'loud': must be one of") for line in lines)
 
 
+def test_a_token_that_is_too_short_is_told_how_long_one_must_be() -> None:
+    told = str(refused(VIEWTAIL_CONSOLE__TOKEN="short"))
+    assert (
+        "VIEWTAIL_CONSOLE__TOKEN" in told and "16 characters or more" in told and "short" not in told.partition(":")[2]
+    )
+
+
 def refused(**environ: str) -> SettingsError:
     with pytest.raises(SettingsError) as refusal:
         settings(**environ)

@@ -61,7 +61,7 @@ People = Annotated[
 
 
 Notify = Annotated[
-    bool, typer.Option("--notify", help="Send a message to the webhook of [notify], to try it, and no more.")
+    bool, typer.Option("--notify", help="Send a message to the webhook of \\[notify], to try it, and no more.")
 ]
 
 

@@ -64,7 +64,7 @@ def search(
         told = {"total": result.total, "page": page, "size": size, "took_ms": result.took_ms}
         print_json({"view": reader.view.id, **told, "hits": hits})
         return 0
-    where = f"no hits on page {page} of {result.total}"
+    where = f"no hits on page {page}, {result.total} in all" if result.total else "no hits"
     if result.hits:
         rows = [
             beside({"key": hit.id, "score": "" if hit.score is None else f"{hit.score:.2f}"}, hit.document)

@@ -23,8 +23,8 @@ _READ_ONLY = (_FORBIDDEN, 1836, 1792)
 # By what the system raised, the first that fits.
 _NO_CONNECTION: tuple[tuple[type[OSError], str], ...] = (
     (socket.gaierror, "no DNS answer for that host name: check it in the settings, and the resolver of this machine"),
-    (ConnectionRefusedError, "nothing listens there: is the server up, and the port right?"),
-    (FileNotFoundError, "there is no such socket: is the server up, and the path right?"),
+    (ConnectionRefusedError, "nothing listens there: check that the server is up, and the port"),
+    (FileNotFoundError, "there is no such socket: check that the server is up, and the path"),
     (
         TimeoutError,
         "no connection within {connect_s:g} s: the host is down, or a firewall drops what is sent to it",
