@@ -31,8 +31,9 @@ def demo(
     """See it work in a minute: change a row, kill a worker, damage a view; it ends with every row compared.
 
     It fetches real servers once, on Debian, without a container engine and without a change to the machine, and stops
-    them at the end. Where --config or VIEWTAIL_SOURCE__URL names servers, it plays on those, in databases of its own
-    (viewtail_demo, viewtail_demo_views), which it removes at the end. Exits 0 only where every view equals its table.
+    them at the end. An installed viewtail keeps what it fetched in ~/.cache/viewtail, which you may delete. Where
+    --config or VIEWTAIL_SOURCE__URL names servers, it plays on those, in databases of its own (viewtail_demo,
+    viewtail_demo_views), which it removes at the end. Exits 0 only where every view equals its table.
     """
     if print_compose:
         from viewtail.demo.fetched import compose

@@ -177,7 +177,7 @@ def view_halted(view: ViewStatus, pipeline: str = "") -> Incident:
         pipeline=pipeline,
         view=view.name,
         words=f"view {view.name} is halted",
-        mend="docs/operations.md, Halted views",
+        mend="viewtail status says why; then docs/operations.md, Halted views",
         reason=view.reason,
     )
 

@@ -208,7 +208,7 @@ class Why:
             if facts.letter is not None and facts.letter.waits:
                 return Judgement(Verdict.PARKED, facts.letter.cause, "")
             reason = facts.letter.cause if facts.letter is not None else _CANNOT_BE
-            again = "it is parked again until the row, or the view's declaration, is corrected"
+            again = "first correct that, in the row, in views.py or in the store: until then it is parked again"
             return Judgement(Verdict.PARKED, f"{reason}; {again}", f"viewtail replay {view} --key {facts.quoted}")
         return self._late(facts) or self._unsettled(comparison, facts)
 
