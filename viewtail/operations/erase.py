@@ -334,9 +334,7 @@ def _look_at_others(catalog: Catalog, views: Sequence[View]) -> list[Looked]:
     """
     with closing(catalog.session()) as session:
         known = catalog.known_views(session)
-        with reading(session, "counting the dead letters") as cursor:
-            letters = dead_letters.counts(cursor, catalog.database)
-    looked: list[Looked] = []
+    letters, looked = _letters_of(catalog), list[Looked]()
     for view in views:
         of_view = [record for (_, name), record in known.items() if view_of(name) == view.id]
         states = sorted({record.state for record in of_view} - {State.FILLED})
@@ -376,7 +374,7 @@ def _beyond(catalog: Catalog, views: Sequence[BoundView], declared: Collection[s
         if earlier := _earlier(view, places.get(view.id, [])):
             looked.append(_not_looked(view.id, f"where it lay before its declaration changed: {earlier}", _EARLIER))
     for name, of in sorted(places.items()):
-        if view_of(name) not in declared and (not of or any(place["entity"] == table for place in of)):
+        if view_of(name) not in declared and _may_be_of(table, of):
             run = f"viewtail forget {view_of(name)}"
             looked.append(_not_looked(name, "what it left: it is not declared any more", run))
     return looked
@@ -497,24 +495,34 @@ def _of_former(
     catalog: Catalog, views: Sequence[BoundView], others: Sequence[View], declared: Sequence[View]
 ) -> list[Rest]:
     """What views may show that had rows of the table among theirs once, by a declaration that nobody knows now."""
-    looked_at = {*(view.id for view in views), *(view.id for view in others)}
-    ids, table = {view.id for view in declared} | looked_at, views[0].table.full_name
+    table = views[0].table.full_name
+    looked_at = {view.id for view in views} | {view.id for view in others}
+    ids = {view.id for view in declared} | looked_at
     with closing(catalog.session()) as session:
         known, places = catalog.known_views(session), known_places(session, catalog.database)
-        with reading(session, "counting the dead letters") as cursor:
-            letters = dead_letters.counts(cursor, catalog.database)
-    parked = sorted({view_of(name) for (_, name), of in known.items() if letters.get(of.id)} & ids - looked_at)
-    own = {name for name, of in places.items() if not of or any(place["entity"] == table for place in of)}
-    left = sorted({view_of(name) for name in places} - ids - {view_of(name) for name in own})
+    letters = _letters_of(catalog)
+    parked = {view_of(name) for (_, name), record in known.items() if letters.get(record.id)}
+    left = {view_of(name) for name, of in places.items() if not _may_be_of(table, of)}
     once = f"if its declaration once had rows of {table} among its own"
     rests = [
         Rest(what=f"what parked keys of {name} show, {once}", until=f"they go in: viewtail dead-letters list {name}")
-        for name in parked
+        for name in sorted(parked & ids - looked_at)
     ]
     return rests + [
         Rest(what=f"what {name} left, which nobody declares now, {once}", until=f"viewtail forget {name}")
-        for name in left
+        for name in sorted(left - ids)
     ]
+
+
+def _letters_of(catalog: Catalog) -> dict[int, int]:
+    """How many dead letters there are of each view, by the number of its row."""
+    with closing(catalog.session()) as session, reading(session, "counting the dead letters") as cursor:
+        return dead_letters.counts(cursor, catalog.database)
+
+
+def _may_be_of(table: str, places: Sequence[Place]) -> bool:
+    """Whether a view that has lain in these places was, as far as they tell, one of the table itself."""
+    return not places or any(place["entity"] == table for place in places)
 
 
 def _binlogs_until(catalog: Catalog) -> str:
