@@ -44,6 +44,7 @@ from viewtail import (
     RedisSortedSet,
     SearchIndex,
     Topic,
+    composition,
     declarations,
     shards,
 )
@@ -69,7 +70,6 @@ from viewtail.cli.reading import wait
 from viewtail.cli.replay import replay as replay_command
 from viewtail.cli.status import status
 from viewtail.commands import pausing as pausing_command
-from viewtail.commands import status as status_command
 from viewtail.commands.replay_keys import _parked_keys
 from viewtail.operations import erase, replay
 from viewtail.operations import pausing as pausing_operation
@@ -612,7 +612,7 @@ def test_status_asks_each_source_that_views_draw_on(deployment: Any, monkeypatch
         assert [each.source().address().host for each in others] == ["eu", "us"]
         return Findings(pipelines=[])
 
-    monkeypatch.setattr(status_command, "collected", collect)
+    monkeypatch.setattr(composition, "collected", collect)
     assert status(deployment) == 1 and asked == ["default", "eu", "us"]
 
 
