@@ -18,6 +18,7 @@ import structlog
 
 from viewtail.changes.extras import how_to_install
 from viewtail.changes.retrying import PROCESS_ENDED
+from viewtail.servers.addresses import listening_at
 from viewtail.settings import ConsoleSettings
 
 _log = structlog.get_logger("viewtail.run")
@@ -77,10 +78,7 @@ class ConsoleBeside:
         was_said = False
         while not self._stop.is_set():
             try:
-                family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[
-                    0
-                ]
-                return socket.create_server((str(address[0]), port), family=family, backlog=128)
+                return listening_at(host, port, backlog=128)
             except OSError as error:
                 if error.errno != errno.EADDRINUSE:
                     _log.error("no console", error=f"cannot listen on {host}:{port} ({error.strerror})")

@@ -11,14 +11,14 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from viewtail.changes.errors import SettingsError
+from viewtail.servers.addresses import listening_at
 from viewtail.signals import on_stop
 
 
 def listen(host: str, port: int, section: str) -> socket.socket:
     """Listen at the address of that section of the settings. Raises SettingsError where nobody can."""
     try:
-        family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
-        return socket.create_server((str(address[0]), port), family=family, backlog=2048)
+        return listening_at(host, port, backlog=2048)
     except OSError as error:
         raise SettingsError(
             f"{section}.host, {section}.port: cannot listen on {host}:{port} ({error.strerror}). Set another --host or "

@@ -5,6 +5,7 @@ No message repeats what was given: it may hold a password.
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
@@ -145,3 +146,9 @@ MYSQL = AddressForm(
     parameters=("socket",),
     path=_database,
 )
+
+
+def listening_at(host: str, port: int, *, backlog: int) -> socket.socket:
+    """A socket that listens there; port 0: at any that is free. Raises OSError where nobody can."""
+    family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+    return socket.create_server((str(address[0]), port), family=family, backlog=backlog)
