@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 import threading
 import time
 import urllib.request
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
-from itertools import cycle
+from functools import partial
+from itertools import count, cycle
 
 import redis
 
@@ -22,9 +24,11 @@ from stack.server import free_port
 
 A_SECOND = 10
 COST = 0.10  # of live latency
+SPIN_S = 0.003  # as long as a page takes
 # The pages of one view, and the two of everything.
-_PATHS = ("/", "/view/{store}/{name}", "/", "/view/{store}/{name}/rows", "/", "/view/{store}/{name}/why?key=100000001",
-          "/record", "/view/{store}/{name}/letters", "/pipeline/{store}", "/")  # fmt: skip
+_PAGES = ("/", "/view/{store}/{name}", "/", "/view/{store}/{name}/rows", "/", "/record", "/view/{store}/{name}/letters",
+          "/pipeline/{store}", "/", "/view/{store}/{name}")  # fmt: skip
+_WHY = ("/view/{store}/{name}/why?key=100000001",)  # a change of long ago: the newest binlog is read back
 _VIEW = {"mysql": "index_name", "redis": "narrow"}
 _LIVE_FROM = 100_000_000
 
@@ -39,29 +43,41 @@ class Consoled:
     lines: list[Line] = field(default_factory=list)
     told: list[Told] = field(default_factory=list)
     _next: int = 0  # id of a row
-    _took_s: list[float] = field(default_factory=list)
+    _pages_s: list[float] = field(default_factory=list)  # of each, how long it took
+    _whys_s: list[float] = field(default_factory=list)
 
     def measure(self) -> None:
         for store, view in _VIEW.items():
             prepare(self.setting)
             redis.Redis(port=self.setting.redis.port).flushall()
-            p50 = Line(f"live beside {A_SECOND} requests a second to the console, p50: {store}", "ms", "none", 1 + COST)
-            p99 = Line(f"live beside {A_SECOND} requests a second to the console, p99: {store}", "ms", "none", 1 + COST)
-            self.lines += [p50, p99]
+            pages = self._lines(store, f"{A_SECOND} pages a second of the console")
+            spins = self._lines(store, f"a process that only spins, {A_SECOND} times {1000 * SPIN_S:.0f} ms a second")
+            whys = self._lines(store, "one `why` a second in the console")
             with live.worker(self.setting, store), self._console() as url:
                 self._live(store, live.WARM_S)
                 for number in range(self.rounds):
                     say(f"the console, {store}, round {number + 1} of {self.rounds}")
-                    seconds = self.sizes.live_s / self.rounds / 2
-                    alone = self._live(store, seconds)
-                    with self._asked(url, store, view):
-                        beside = self._live(store, seconds)
-                    alone_after = self._live(store, seconds)
-                    p50.add(beside.p50_ms, (alone.p50_ms + alone_after.p50_ms) / 2)
-                    p99.add(beside.p99_ms, (alone.p99_ms + alone_after.p99_ms) / 2)
-        took = sorted(self._took_s)
-        found = f"{1000 * took[len(took) // 2]:.0f} ms, {1000 * took[int(len(took) * 0.99)]:.0f} ms"
-        self.told.append((f"a page of the console, p50 and p99 of {len(took)}", found, "none", "-"))
+                    self._beside(store, pages, partial(self._asked, url, store, view, A_SECOND, _PAGES, self._pages_s))
+                    self._beside(store, spins, self._spinning)
+                    self._beside(store, whys, partial(self._asked, url, store, view, 1, _WHY, self._whys_s))
+        for what, took_s in {"a page": self._pages_s, "`why`": self._whys_s}.items():
+            took = sorted(took_s)
+            found = f"{1000 * took[len(took) // 2]:.0f} ms, {1000 * took[int(len(took) * 0.99)]:.0f} ms"
+            self.told.append((f"{what} of the console, p50 and p99 of {len(took)}", found, "", ""))
+
+    def _lines(self, store: str, what: str) -> tuple[Line, Line]:
+        p50, p99 = (Line(f"live beside {what}, {of}: {store}", "ms", "alone", 1 + COST) for of in ("p50", "p99"))
+        self.lines += [p50, p99]
+        return p50, p99
+
+    def _beside(self, store: str, lines: tuple[Line, Line], other: Callable[[], AbstractContextManager[None]]) -> None:
+        seconds = self.sizes.live_s / self.rounds / 2
+        before = self._live(store, seconds / 2)
+        with other():
+            beside = self._live(store, seconds)
+        behind = self._live(store, seconds / 2)
+        lines[0].add(beside.p50_ms, (before.p50_ms + behind.p50_ms) / 2)
+        lines[1].add(beside.p99_ms, (before.p99_ms + behind.p99_ms) / 2)
 
     def _live(self, store: str, seconds: float) -> live.Latency:
         first, self._next = _LIVE_FROM + self._next, self._next + int(seconds * live.RATE) + 1
@@ -84,38 +100,75 @@ class Consoled:
             process.wait(20)
 
     @contextmanager
-    def _asked(self, url: str, store: str, view: str) -> Iterator[None]:
-        """Ten requests a second, and a page that is open. Raises RuntimeError where one was not answered."""
-        stop, failures = threading.Event(), list[str]()
+    def _asked(
+        self, url: str, store: str, view: str, a_second: int, paths: Sequence[str], took_s: list[float]
+    ) -> Iterator[None]:
+        """So many requests a second, and a page that is open. Raises RuntimeError where one was not answered.
 
-        def ask() -> None:
-            began = time.monotonic()
-            for number, path in enumerate(cycle(_PATHS)):
-                if stop.wait(max(0.0, began + number / A_SECOND - time.monotonic())):
-                    return
-                at = time.perf_counter()
-                try:
-                    with urllib.request.urlopen(url + path.format(store=store, name=view), timeout=30) as answer:
-                        answer.read()
-                except OSError as error:
-                    failures.append(f"{path}: {error}")
-                self._took_s.append(time.perf_counter() - at)
-
-        def look() -> None:
-            with suppress(OSError), urllib.request.urlopen(f"{url}/events", timeout=30) as stream:
-                while not stop.is_set() and stream.readline():
-                    pass
-
-        threads = [threading.Thread(target=work, daemon=True) for work in (ask, look)]
-        for thread in threads:
-            thread.start()
+        A process of its own asks: threads of this one would make the commits, and the looks for them, wait.
+        """
+        asked = [path.format(store=store, name=view) for path in paths]
+        process = self.setting.python("bench.consoled", url, f"{a_second}", *asked)
+        assert process.stdout is not None
         try:
             yield
         finally:
-            stop.set()
-            threads[0].join()
-        if failures:
-            raise RuntimeError(f"the console did not answer: {failures[0]}")
+            process.terminate()
+            told, _ = process.communicate(timeout=60)
+        *took, failed = told.splitlines()
+        if failed != _NONE_FAILED:
+            raise RuntimeError(f"the console did not answer: {failed}")
+        took_s += map(float, took)
+
+    @contextmanager
+    def _spinning(self) -> Iterator[None]:
+        """What any other process costs here that computes as much."""
+        process = self.setting.python("bench.consoled")
+        try:
+            yield
+        finally:
+            process.kill()
+            process.wait()
+
+
+_NONE_FAILED = "none failed"
+
+
+def spin() -> None:
+    """Compute for a while, again and again, for ever."""
+    began = time.monotonic()
+    for number in count():
+        time.sleep(max(0.0, began + number / A_SECOND - time.monotonic()))
+        until = time.perf_counter() + SPIN_S
+        while time.perf_counter() < until:
+            pass
+
+
+def ask(url: str, a_second: int, paths: Sequence[str]) -> None:
+    """Until SIGTERM. Print how many seconds each request took, and in the last line what failed."""
+    stop, failed = threading.Event(), _NONE_FAILED
+    signal.signal(signal.SIGTERM, lambda *_: stop.set())
+    threading.Thread(target=_look, args=(url,), daemon=True).start()
+    began = time.monotonic()
+    for number, path in enumerate(cycle(paths)):
+        if stop.wait(max(0.0, began + number / a_second - time.monotonic())):
+            break
+        at = time.perf_counter()
+        try:
+            with urllib.request.urlopen(url + path, timeout=30) as answer:
+                answer.read()
+        except OSError as error:
+            failed = f"{path}: {error}"
+            break
+        print(time.perf_counter() - at)
+    print(failed)
+
+
+def _look(url: str) -> None:
+    """As a browser does that has a page open."""
+    with suppress(OSError), urllib.request.urlopen(f"{url}/events") as stream:
+        while stream.readline():
+            pass
 
 
 def _answers(url: str) -> bool:
@@ -124,3 +177,10 @@ def _answers(url: str) -> bool:
             return bool(answer.status == 200)
     except OSError:
         return False
+
+
+if __name__ == "__main__":
+    if sys.argv[1:]:
+        ask(sys.argv[1], int(sys.argv[2]), sys.argv[3:])
+    else:
+        spin()

@@ -12,6 +12,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from typing import NoReturn
 
 STOPPING = {signal.SIGTERM, signal.SIGINT}
 EXIT_STOPPED = 130  # the exit code of a command that SIGTERM or Ctrl-C ended
@@ -25,13 +26,15 @@ def end_at_once() -> None:
     comes while an object is being destroyed, and the process would go on.
     """
 
-    def end(*_: object) -> None:
-        with suppress(Exception):  # a line is just being written
-            sys.stdout.flush()
-            sys.stderr.flush()
-        os._exit(0)
+    signal.signal(signal.SIGTERM, lambda *_: end_now(0))
 
-    signal.signal(signal.SIGTERM, end)
+
+def end_now(code: int) -> NoReturn:
+    """End the process, whatever its threads still do: nothing of that would have to be finished."""
+    with suppress(Exception):  # a line is just being written
+        sys.stdout.flush()
+        sys.stderr.flush()
+    os._exit(code)
 
 
 @contextmanager

@@ -120,6 +120,9 @@ class Change:
     of: str  # the row: 'shop.product 7'; without a key where the view follows none of the table
 
 
+_LATE_S = 0.5  # so long a batch may take that comes as the time ends
+
+
 class _Unreadable(NamedTuple):
     """The last place where a table was another one than it is now."""
 
@@ -253,6 +256,9 @@ class LookBack:
     ) -> tuple[Position, Halt | None]:
         """Read to the range's end, or to where the table cannot be read: a place before that, and why."""
         source = _reader(self.history, self.view, fits_from)
+        # A source that is away is waited for where it is read, and no batch comes then that could be too late.
+        late = threading.Timer(max(0.0, deadline - time.monotonic()) + _LATE_S, source.interrupt)
+        late.start()
         try:
             for batch in _batches(source, at, self.stop):
                 self._note(batch, wanted, deadline, looked)
@@ -265,12 +271,16 @@ class LookBack:
                     source.interrupt()
                     looked.stopped_at = at
                     break
+            else:
+                looked.stopped_at, looked.failure = at, source.progress.trouble or ""
         except _OutOfTime:
             source.interrupt()
             looked.stopped_at = at
         except ViewtailError:
             looked.stopped_at = at
             raise
+        finally:
+            late.cancel()
         return at, None
 
     def _note(self, batch: Batch, wanted: StreamRange, deadline: float, looked: Looked) -> None:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import socket
+import subprocess
+import sys
 import threading
 import time
+import urllib.request
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -70,3 +75,27 @@ def test_what_views_py_prints_does_not_hide_a_preview() -> None:
     assert previewed((0, found, "")) == previewed((0, f"hello\n{{ a row }}\n{found}", ""))
     assert previewed((0, found, ""))[0] == {"sampled": 1, "differences": [{"key": "7"}]}
     assert previewed((2, "hello\n", "views.py:1: it is wrong\n")) == (None, "views.py:1: it is wrong")
+
+
+def test_the_console_ends_while_a_question_waits(silent: socket.socket) -> None:
+    """For a server, or for anything else: here for views.py, which takes very long."""
+    Path("views.py").write_text("import os, time\nviews = []\nif os.path.exists('slow'):\n    time.sleep(600)\n")
+    command = [sys.executable, "-m", "viewtail.main", "console", "--port=0"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as console:
+        assert console.stderr is not None
+        try:
+            url = json.loads(console.stderr.readline())["url"]
+            Path("slow").touch()
+            asked = threading.Thread(target=_open, args=(url,))
+            asked.start()
+            time.sleep(1)
+            console.terminate()
+            assert console.wait(20) == 0
+        finally:
+            console.kill()
+        asked.join()
+
+
+def _open(url: str) -> None:
+    with suppress(OSError):
+        urllib.request.urlopen(url, timeout=60).close()

@@ -134,6 +134,27 @@ def test_a_look_ends_in_time_amid_the_dependents_of_a_change() -> None:
     assert not found.failure and not found.is_all
 
 
+def test_a_look_ends_in_time_while_the_source_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    class AwayFake(FailingFake):
+        """What is there at the 14th place does not come: the server went, and is waited for."""
+
+        def read(self, after: Position) -> Iterator[Batch]:
+            for batch in super().read(after):
+                assert batch.end is not None
+                if batch.end.version == at(14).version:
+                    self.progress.trouble = "the server is away"
+                    assert self._interrupted.wait(30)
+                    return
+                yield batch
+
+    monkeypatch.setitem(globals(), "FailingFake", AwayFake)
+    began = time.monotonic()
+    found = looked([12], 30, within_s=0.3)
+    assert time.monotonic() - began < 5
+    assert found.last is not None and found.last.version == at(12).version and not found.is_sure
+    assert (found.stopped_at, found.failure, found.is_all) == (at(13), "the server is away", False)
+
+
 @pytest.mark.parametrize("another_upto", [1, 5, 8, 9])
 def test_a_change_behind_the_place_where_the_table_was_another_one_is_found(
     another_upto: int, monkeypatch: pytest.MonkeyPatch

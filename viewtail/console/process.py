@@ -41,7 +41,6 @@ def main() -> int:
     except ViewtailError as error:
         _log.error("no console", error=str(error))
         return error.exit_code
-    return 0
 
 
 def _end_with(parent: int) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 from contextlib import suppress
 from pathlib import Path
+from typing import NoReturn
 
 import structlog
 
@@ -14,14 +15,14 @@ from viewtail.console.app import Console
 from viewtail.console.jobs import Commands
 from viewtail.console.looking import Fleet
 from viewtail.settings import ConsoleSettings
-from viewtail.signals import end_at_once
+from viewtail.signals import end_at_once, end_now
 from viewtail.web import Server, listen
 
 _log = structlog.get_logger("viewtail.console")
 
 
-def console(config: Path | None, *, host: str | None, port: int | None) -> int:
-    """`viewtail console`: serve until stopped; returns the exit code."""
+def console(config: Path | None, *, host: str | None, port: int | None) -> NoReturn:
+    """`viewtail console`: serve until stopped."""
     loaded = settings.load(config)
     logs.configure(loaded.logs)
     own = loaded.console
@@ -29,13 +30,14 @@ def console(config: Path | None, *, host: str | None, port: int | None) -> int:
         raise SettingsError("console.port is off. Set one, or give --port")
     own = own.model_copy(update={"host": own.host if host is None else host})
     end_at_once()
-    listening = listen(own.host, own.port if port is None else port, "console")
-    serve(config, own, listening)
-    return 0
+    serve(config, own, listen(own.host, own.port if port is None else port, "console"))
 
 
-def serve(config: Path | None, own: ConsoleSettings, listening: socket.socket) -> None:
-    """Serve on a socket that listens already. Raises MisuseError for settings or declarations that are wrong."""
+def serve(config: Path | None, own: ConsoleSettings, listening: socket.socket) -> NoReturn:
+    """Serve on a socket that listens already, and end the process with code 0.
+
+    Raises MisuseError for settings or declarations that are wrong.
+    """
     commands = Commands(config)
     made = Console(Fleet(config), commands, own)
     server = Server(made.application, finish_within_s=2)
@@ -46,3 +48,4 @@ def serve(config: Path | None, own: ConsoleSettings, listening: socket.socket) -
     finally:
         with suppress(MisuseError):
             commands.close()
+    end_now(0)  # a question that is under way may wait for a server that is away
