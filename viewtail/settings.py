@@ -180,6 +180,8 @@ class ConsoleSettings(Group):
 
 def _is_webhook(given: object) -> object:
     text = given.strip() if isinstance(given, str) else ""
+    if given is None or text.lower() == "off":
+        return None
     if not isinstance(given, SecretStr) and not _is_postable(text):
         raise ValueError("a webhook is https://HOST/PATH")
     return text or given
@@ -198,8 +200,8 @@ def _is_postable(text: str) -> bool:
 class NotifySettings(Group):
     """Messages to people about what is not well, and when it is over: see docs/operations.md, Messages."""
 
-    url: Annotated[SecretStr, BeforeValidator(_is_webhook)] | None = Field(
-        None, description="webhook that messages are posted to, https://HOST/PATH; a secret. None: no messages"
+    url: Annotated[SecretStr | None, BeforeValidator(_is_webhook)] = Field(
+        None, description="webhook that messages are posted to, https://HOST/PATH; a secret. 'off' or none: no messages"
     )
     format: Literal["auto", "slack", "teams", "json"] = Field(
         "auto", description="form of the messages; auto: that of Slack or Teams at their hosts, else json"

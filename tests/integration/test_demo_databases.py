@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 import pytest
+import redis
 
 from stack import Server
 from tests.support.asking import ask
+from tests.support.running import wait_for
 from viewtail.demo import given
 from viewtail.demo.place import Place
 from viewtail.demo.process import DemoError
+from viewtail.demo.rows import load
 
 STORES = frozenset({"redis", "elasticsearch", "kafka"})
 
@@ -68,6 +71,50 @@ def test_a_database_that_somebody_makes_meanwhile_is_left(
         pass
     assert ask(mysql_server, "SHOW TABLES FROM viewtail_demo_views") == [("kept",)]
     assert databases(mysql_server) == {"viewtail_demo_views"}
+
+
+@pytest.fixture
+def keys(redis_server: Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[redis.Redis]:
+    monkeypatch.setenv("VIEWTAIL_REDIS__URL", redis_server.url)
+    with closing(redis.Redis(port=redis_server.port, single_connection_client=True)) as client:
+        yield client
+        client.config_set("requirepass", "")
+
+
+def play(place: Place, rows: object, keys: redis.Redis) -> None:
+    load(rows, place.names.rows)  # type: ignore[arg-type]
+    place.declare()
+    run = place.start(stays=False)
+    try:
+        wait_for("the view is filled", lambda: len({*keys.scan_iter("viewtail_demo_city:*")}) == 300)
+    finally:
+        assert run.stop() == 0
+
+
+def test_what_a_store_that_does_not_answer_keeps_is_found_again(
+    apart: Place, mysql_server: Server, mariadb_server: Server, keys: redis.Redis
+) -> None:
+    place = given.place(apart.folder, None, STORES - {"redis"})
+    before = {*keys.scan_iter()}
+    with given.databases(place) as rows:
+        play(place, rows, keys)
+    assert {*keys.scan_iter()} == before and databases(mariadb_server) == set()
+
+    def refusing() -> None:
+        with given.databases(place) as rows:
+            play(place, rows, keys)
+            keys.config_set("requirepass", "another")
+
+    with pytest.raises(DemoError, match="run `viewtail demo` again") as raised:
+        refusing()
+    assert "\n  Redis: " in str(raised.value) and "MySQL" not in str(raised.value)
+    assert databases(mysql_server) == databases(mariadb_server) == {"viewtail_demo_views"}
+    with pytest.raises(DemoError, match="Redis: "), given.databases(place):
+        pass  # it plays nothing meanwhile
+    keys.config_set("requirepass", "")
+    with given.databases(given.place(apart.folder, None, STORES)):  # it leaves Redis out
+        assert {*keys.scan_iter()} == before
+    assert databases(mysql_server) == databases(mariadb_server) == set()
 
 
 def test_two_demos_whose_own_tables_are_on_one_server_are_not_played_at_once(

@@ -28,6 +28,7 @@ from viewtail.demo.hands import END, ENTER, KILL, NOTHING, Moment, Nobody, Perso
 from viewtail.demo.place import TITLES, Place, refused
 from viewtail.demo.process import DemoError
 from viewtail.demo.rows import Behind, Change, City, behind, cities
+from viewtail.settings import load
 
 SVG = picture.PICTURE.read_text()
 
@@ -181,6 +182,16 @@ def test_servers_are_the_users_only_where_settings_name_them() -> None:
     assert not given.is_given(None, {"VIEWTAIL_STACK_CACHE": "x", "VIEWTAIL_REDIS__URL": "redis://x"})
     assert given.is_given(None, {"VIEWTAIL_SOURCE__URL": "mysql://x"})
     assert given.is_given(Path("viewtail.toml"), {})
+
+
+def test_the_demo_tells_nobody_whom_the_settings_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    hook = "https://hooks.slack.com/services/secret"
+    config = tmp_path / "viewtail.toml"
+    config.write_text(f'[source]\nurl = "mysql://root@127.0.0.1:1"\n[notify]\nurl = "{hook}"\n')
+    assert load(config, {}).notify.address == hook
+    assert given.place(tmp_path, config, frozenset()).settings().notify.address is None
+    monkeypatch.setenv("VIEWTAIL_NOTIFY__URL", hook)
+    assert given.place(tmp_path, config, frozenset()).settings().notify.address is None
 
 
 def test_where_no_mysql_can_be_fetched_it_says_why_and_what_to_do_instead(

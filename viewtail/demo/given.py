@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
@@ -15,11 +16,12 @@ from pydantic import SecretStr
 
 from projectors.catalog import Catalog
 from projectors.stores.redis.owners import OWNERS, name_field
-from viewtail.changes.errors import MisuseError, UnknownNameError
+from viewtail.changes.errors import MisuseError, UnknownNameError, ViewtailError, once
 from viewtail.changes.extras import how_to_install
 from viewtail.composition import own_tables
-from viewtail.demo.place import Names, Place
+from viewtail.demo.place import TITLES, Names, Place
 from viewtail.demo.process import DemoError
+from viewtail.demo.screen import line
 from viewtail.demo.servers import port_near
 from viewtail.operations import forget
 from viewtail.servers.login import Server
@@ -93,6 +95,7 @@ def _environ(settings: Settings, folder: Path) -> dict[str, str]:
         "METRICS__PORT": str(port_near(settings.metrics.port)),
         "CONSOLE__PORT": str(port_near(settings.console.port)),
         "CLEANER__SHARE": "0",  # it might mend the damage before `verify --repair` shows it
+        "NOTIFY__URL": "off",  # a worker that the demo kills is nobody's incident
         "MYSQL__URL": urlsplit(url.get_secret_value())._replace(path=f"/{NAMES.own}").geturl(),
         **{f"MYSQL__{name.upper()}": _text(value) for name, value in login.items() if value is not None},
     }
@@ -109,7 +112,8 @@ def databases(on: Place) -> Iterator[pymysql.Connection[Any]]:
     """The demo's databases, empty, and a session on the server of the rows; from servers of the user's all is removed
     at the end that the demo made.
 
-    Raises DemoError where a database of such a name is somebody else's, or another demo plays there.
+    Raises DemoError where a database of such a name is somebody else's, another demo plays there, or a store could not
+    be cleaned.
     """
     with closing(rows_session(on)) as rows, closing(own_session(on)) as own:
         # Watermarks are written on the server of the rows, beside viewtail's own tables if these are there.
@@ -126,7 +130,7 @@ def databases(on: Place) -> Iterator[pymysql.Connection[Any]]:
             yield rows
         finally:
             if on.is_given:
-                _remove(on, made)
+                _remove_in_the_end(on, made)
 
 
 def _make(on: Place, database: Database, made: list[Database]) -> None:
@@ -205,37 +209,63 @@ def _execute(session: pymysql.Connection[Any], statement: str) -> None:
         ) from None
 
 
+def _remove_in_the_end(on: Place, made: Sequence[Database]) -> None:
+    """As `_remove`, whatever else went wrong: where a store keeps something, that is said beside it."""
+    failed = sys.exception()
+    try:
+        _remove(on, made)
+    except KeyboardInterrupt:  # signals are ignored from now on
+        _remove(on, made)
+        raise
+    except DemoError as error:
+        if failed is None:
+            raise
+        line(str(error), "yellow")
+
+
 def _remove(on: Place, made: Sequence[Database]) -> None:
     """All that a demo made, and these databases: what is in the stores first, as viewtail's own tables say what it is.
 
-    A database that is not among them is not dropped, whatever it is called: somebody else made it.
+    These tables stay while a store has something: nobody could find that again. Raises DemoError then. A database that
+    is not among `made` is not dropped, whatever it is called: somebody else made it.
     """
-    try:
-        if on.names.own in {name for _, name in made}:
-            _forget_all(on)
-    finally:
-        for each in made:
+    left = _forget_all(on) if on.names.own in {name for _, name in made} else {}
+    for each in made:
+        if not left or each[1] != on.names.own:
             _ask(on, each, "DROP DATABASE IF EXISTS {name}")
+    if left:
+        why = "\n".join(f"  {TITLES[store]}: {reason}" for store, reason in left.items())
+        raise DemoError(
+            f"what the demo made could not be removed everywhere:\n{why}\nIt stays there, and so does the database "
+            f"{on.names.own}, whose tables say what it is. When the store answers, run `viewtail demo` again with the "
+            "same settings: it removes what is left before it plays"
+        )
 
 
-def _forget_all(on: Place) -> None:
-    settings = on.settings()
+def _forget_all(on: Place) -> dict[str, str]:
+    """Drop what is in the stores, those that this demo leaves out too; returns why one may have something, by name."""
+    settings, left = on.settings(), dict[str, str]()
     catalog = own_tables(settings, COMMAND)
-    for store in on.stores:
-        _forget(catalog, f"{store}:{on.names.view(store)}")
-    if "redis" in on.stores:
-        _forget_in_redis(settings, on.names)
+    for store in TITLES:
+        try:
+            was_known = _forget(catalog, f"{store}:{on.names.view(store)}")
+            if store == "redis" and (was_known or store in on.stores):
+                _forget_in_redis(settings, on.names)
+        except Exception as error:  # of any client; the other stores are cleaned all the same
+            left[store] = once(error) if isinstance(error, ViewtailError) else f"{type(error).__name__}: {error}"
+    return left
 
 
-def _forget(catalog: Catalog, view: str) -> None:
-    """What `viewtail forget` does for a view that is declared no more."""
+def _forget(catalog: Catalog, view: str) -> bool:
+    """What `viewtail forget` does for a view that is declared no more; whether viewtail's tables knew it."""
     try:
         chosen = forget.choose(catalog, (), view)
     except UnknownNameError:
-        return  # the demo ended before it was made
+        return False  # the demo ended before it was made
     with closing(forget.leftover(catalog, chosen)) as leaving:
         leaving.look()
         forget.drop(catalog, chosen, leaving, lambda _: None)
+    return True
 
 
 def _forget_in_redis(settings: Settings, names: Names) -> None:
