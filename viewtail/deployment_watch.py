@@ -28,6 +28,7 @@ LOOK_EVERY_S = 60.0
 FIRST_LOOKS_S = 5.0  # until it has seen a pipeline
 TELL_EVERY_S = 10.0  # where people are told: by the one process that has the lock, and others ask for it
 END_WITHIN_S = 1.0
+STALE_AFTER_S = 3 * LOOK_EVERY_S  # what nobody could see for so long is not known any more
 
 
 class DeploymentWatch:
@@ -39,6 +40,7 @@ class DeploymentWatch:
         self._servers = self._loaded.servers()
         self._notifier = _notifier(target, self._loaded, self._servers)
         self._margins: Mapping[str, Margin] = {}
+        self._margins_at = 0.0  # monotonic
         self._every_s = LOOK_EVERY_S if self._notifier is None else TELL_EVERY_S
         self._look_at = 0.0  # monotonic; 0: it has seen no pipeline yet
         self._stop = threading.Event()
@@ -56,8 +58,8 @@ class DeploymentWatch:
             self._thread.join(within_s)
 
     def margins(self) -> Mapping[str, Margin]:
-        """By pipeline, as it was seen last: how long the source keeps what it needs next."""
-        return self._margins
+        """By pipeline, as it was seen a moment ago: how long the source keeps what it needs next."""
+        return self._margins if time.monotonic() - self._margins_at < STALE_AFTER_S else {}
 
     def _run(self) -> None:
         while not self._stop.wait(FIRST_LOOKS_S if self._look_at == 0.0 else self._every_s):
@@ -80,8 +82,9 @@ class DeploymentWatch:
         if not seen.pipelines:
             return
         self._look_at = time.monotonic() + LOOK_EVERY_S
-        if seen.source_error is None:  # else what was seen last is the best that is known
+        if seen.source_error is None:  # else what was seen last is the best that is known, for a while
             self._margins = {self._target.names(name): margin for name, margin in seen.margins.items()}
+            self._margins_at = time.monotonic()
         if telling is not None and self._notifier is not None:
             self._notifier.tell(telling, self._judged(seen))
 

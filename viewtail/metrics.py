@@ -110,7 +110,8 @@ def _of_margins(margins: Mapping[str, Margin]) -> Iterator[Metric]:
     """Yield how long sources keep what pipelines need next, whichever process runs these."""
     left = GaugeMetricFamily(
         "viewtail_source_margin_seconds",
-        "until the source may remove what the pipeline needs next, at least; absent: it removes nothing by itself",
+        "until the source may remove what the pipeline needs next, at least; absent: it removes nothing by itself, or "
+        "was not heard for three minutes",
         labels=["pipeline"],
     )
     ratio = GaugeMetricFamily(

@@ -46,7 +46,7 @@ LOOKS = Sessions(source=1, store=2)  # of the cleaner, at what changed a moment 
 CLEANER = LOOKS + Sessions(source=2, store=3)  # and its rounds; of a topic's partitions the first goes round for all
 BUSY = Sessions(source=3, store=5)  # more, while four views are backfilled, or the cleaner mends: not both
 STANDBY = Sessions(source=0, store=2)  # of each pipeline
-WATCH = Sessions(source=2, store=1)  # of each `viewtail run`, now and then
+WATCH = Sessions(source=2, store=2)  # of each `viewtail run`, now and then; of the store one holds the lock of messages
 COMMANDS = Sessions(source=4, store=6)  # status, wait and the like, some at a time
 
 
