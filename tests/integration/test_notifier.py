@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import socket
+import threading
 import time
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -15,6 +17,7 @@ from ingest import Margin
 from offsets import schema
 from stack import Server
 from tests.support.webhook import Webhook, webhook
+from viewtail.notifying import webhook as module
 from viewtail.notifying.notifier import HOLD_S, Notifier
 from viewtail.notifying.webhook import WebhookError, post
 from viewtail.operations.findings import Findings
@@ -173,6 +176,29 @@ def test_an_answer_that_leads_elsewhere_is_not_followed() -> None:
         with pytest.raises(WebhookError, match="it answered 307"):
             post(hook.url, b"{}")
         assert other.attempts == 0
+
+
+@pytest.mark.parametrize("begin", [b"HT", b"HTTP/1.1 200 OK\r\nX-Long: ", b"HTTP/1.1 100 Continue\r\nX-Long: "])
+def test_an_answer_that_comes_byte_by_byte_is_given_up(begin: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "WITHIN_S", 1.0)
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        dripping = threading.Thread(target=_drip, args=(listening, begin))
+        dripping.start()
+        began_at = time.monotonic()
+        with pytest.raises(WebhookError, match="no answer within 1 s"):
+            post(f"http://127.0.0.1:{listening.getsockname()[1]}/s3cr3t", b"{}")
+        assert time.monotonic() - began_at < 5
+        dripping.join()
+
+
+def _drip(listening: socket.socket, begin: bytes) -> None:
+    """Answer by a byte each tenth of a second, for as long as somebody listens."""
+    connection = listening.accept()[0]
+    with connection, suppress(OSError):
+        connection.sendall(begin)
+        for _ in range(100):
+            time.sleep(0.1)
+            connection.sendall(b"T")
 
 
 @pytest.mark.parametrize("url", ["http://127.0.0.1:1/s3cr3t", "http://127.0.0.1:99999/s3cr3t"])

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import io
+import socket
 import ssl
-from http.client import HTTPException
+import time
+from http.client import HTTPConnection, HTTPException, HTTPResponse
 from typing import Any
 from urllib.error import HTTPError, URLError
-from urllib.request import HTTPRedirectHandler, Request, build_opener
+from urllib.request import HTTPHandler, HTTPRedirectHandler, HTTPSHandler, Request, build_opener
 
-WITHIN_S = 10.0  # for a connection, and for each part of the answer
+WITHIN_S = 10.0  # for a connection, for the message, and for the whole answer
 LONGEST_PAUSE_S = 3600.0  # that a webhook may ask for
 
 
@@ -31,13 +34,53 @@ class _NoRedirect(HTTPRedirectHandler):
         return None
 
 
+class _Until(io.RawIOBase):
+    """Reads from a socket until a moment: by itself a socket waits anew for each byte."""
+
+    def __init__(self, of: socket.socket, raw: io.RawIOBase, within_s: float) -> None:
+        self._socket, self._raw = of, raw
+        self._deadline = time.monotonic() + within_s
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int | None:
+        left_s = self._deadline - time.monotonic()
+        if left_s <= 0:
+            raise TimeoutError
+        self._socket.settimeout(left_s)
+        return self._raw.readinto(buffer)
+
+    def close(self) -> None:
+        self._raw.close()
+        super().close()
+
+
+class _Answer(HTTPResponse):
+    """An answer, and that of a proxy, which comes within the time or not at all."""
+
+    def __init__(self, sock: socket.socket, *args: Any, **kwargs: Any) -> None:
+        super().__init__(sock, *args, **kwargs)
+        self.fp = io.BufferedReader(_Until(sock, self.fp.detach(), WITHIN_S))
+
+
+class _Bounded(HTTPHandler, HTTPSHandler):
+    def do_open(self, http_class: Any, req: Request, **http_conn_args: Any) -> Any:
+        def connection(host: str, **given: Any) -> HTTPConnection:
+            made: HTTPConnection = http_class(host, **given)
+            made.response_class = _Answer
+            return made
+
+        return super().do_open(connection, req, **http_conn_args)
+
+
 def post(url: str, body: bytes) -> None:
     """Send a body of JSON. Raises WebhookError unless the answer is 2xx."""
     try:
         request = Request(
             url, data=body, headers={"Content-Type": "application/json", "User-Agent": "viewtail"}, method="POST"
         )
-        with build_opener(_NoRedirect).open(request, timeout=WITHIN_S):
+        with build_opener(_NoRedirect, _Bounded).open(request, timeout=WITHIN_S):
             return
     except HTTPError as error:
         error.close()
