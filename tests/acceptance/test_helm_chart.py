@@ -150,7 +150,28 @@ WRONG = {
     ),
     "a setting given twice": (
         ["settings.redis.url=redis://h", "secrets[0].setting=redis.url", "secrets[0].secret=a", "secrets[0].key=b"],
-        "redis.url is among settings and among secrets",
+        "redis.url is among secrets, and given once more",
+    ),
+    "a setting of one of several sources given twice": (
+        [
+            "settings.sources.eu.url=mysql://h",
+            *("secrets[0].setting=sources.eu.url", "secrets[0].secret=a", "secrets[0].key=b"),
+        ],
+        "sources.eu.url is among secrets, and given once more",
+    ),
+    "a secret given twice": (
+        [
+            *("secrets[0].setting=redis.url", "secrets[0].secret=a", "secrets[0].key=b"),
+            *("secrets[1].setting=redis.url", "secrets[1].secret=a", "secrets[1].key=c"),
+        ],
+        "redis.url is among secrets, and given once more",
+    ),
+    "a setting that is a variable of one's own, too": (
+        [
+            *("extraEnv[0].name=VIEWTAIL_REDIS__URL", "extraEnv[0].value=redis://h"),
+            *("secrets[0].setting=redis.url", "secrets[0].secret=a", "secrets[0].key=b"),
+        ],
+        "redis.url is among secrets, and given once more",
     ),
     "a projector that reads MySQL": (
         ["role=project"],

@@ -87,10 +87,13 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | quote }}
 {{- if and (ne .Values.role "project") (hasPrefix "kafka" $url) -}}
 {{- fail (printf "\n\nrole %s reads MySQL: settings.source.url must be mysql://HOST:3306. For views of topics: role project.\n" .Values.role) -}}
 {{- end -}}
+{{- $given := include "viewtail.env" . -}}
+{{- range .Values.extraEnv }}{{ $given = printf "%s\n- {name: %s," $given .name }}{{ end -}}
 {{- range .Values.secrets -}}
-{{- $path := splitList "." .setting -}}
-{{- if and (eq (len $path) 2) (dig (first $path) (last $path) "" $.Values.settings) -}}
-{{- fail (printf "\n\n%s is among settings and among secrets: the first would win. Leave one out.\n" .setting) -}}
+{{- $variable := printf "- {name: VIEWTAIL_%s," (upper .setting | replace "." "__") -}}
+{{- if contains $variable $given -}}
+{{- fail (printf "\n\n%s is among secrets, and given once more, there or by settings or extraEnv: only one would count. Leave one out.\n" .setting) -}}
 {{- end -}}
+{{- $given = printf "%s\n%s" $given $variable -}}
 {{- end -}}
 {{- end }}
