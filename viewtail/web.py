@@ -27,9 +27,15 @@ def listen(host: str, port: int, section: str) -> socket.socket:
 
 
 class Server:
-    """Serves one application. Nothing of a request is logged."""
+    """Serves one application. Nothing of a request is logged.
 
-    def __init__(self, application: ASGIApp, *, finish_within_s: int) -> None:
+    Args:
+        protocol: of a connection, where it has limits of its own.
+    """
+
+    def __init__(
+        self, application: ASGIApp, *, finish_within_s: int, protocol: type[asyncio.Protocol] | None = None
+    ) -> None:
         self._server = _Server(
             uvicorn.Config(
                 application,
@@ -38,7 +44,7 @@ class Server:
                 server_header=False,
                 proxy_headers=False,
                 ws="none",
-                http="h11",
+                http=protocol or "h11",
                 loop="asyncio",
                 lifespan="auto",
                 timeout_graceful_shutdown=finish_within_s,

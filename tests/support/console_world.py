@@ -141,4 +141,4 @@ def console_world(
 
 def _is_filled(world: World) -> bool:
     code, text, _ = world.get("/")
-    return code == 200 and "filled</span>" in text and not re.search(r"(new|filling|backfilling)</span>", text)
+    return code == 200 and "filled</span>" in text and not re.search(r"(new|filling|backfilling|starting)</span>", text)

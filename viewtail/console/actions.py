@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from offsets.copies import Copy
 from offsets.views import State
 from viewtail.changes.errors import MisuseError
+from viewtail.changes.rendering import in_a_line
 from viewtail.declarations import SHARD_VARIABLE
 from viewtail.operations.status import PipelineStatus, ViewStatus
 
@@ -75,9 +76,12 @@ class Action:
 
 
 def _checked(option: Option, value: str) -> str:
-    """Raise MisuseError for what no command takes; returns the value. A key may begin or end with a space."""
-    value = value if option.kind == "key" else value.strip()
-    if len(value) > MOST_TEXT or (value and not value.isprintable()):
+    """Raise MisuseError for what no command takes; returns the value. A key may have almost any character."""
+    is_key = option.kind == "key"
+    value = in_a_line(value) if is_key else value.strip()
+    if is_key and "\0" in value:
+        raise MisuseError(f"{option.label}: no command takes a NUL character. Do it for the whole view")
+    if len(value) > MOST_TEXT or (value and not is_key and not value.isprintable()):
         raise MisuseError(f"{option.label}: one line of at most {MOST_TEXT:,} characters")
     if option.is_needed and not value.strip():
         raise MisuseError(f"{option.label}: it is needed, and empty")

@@ -1,6 +1,6 @@
 """The ASGI application of the console: addresses, who may ask, and pages as HTML or as a stream of their live part.
 
-    GET  /, /record, /view/STORE/NAME[/rows|/why|/letters|/preview], /pipeline/NAME, /job/N
+    GET  /[?page=N&find=WORD], /record, /view/STORE/NAME[/rows|/why|/letters|/preview], /pipeline/NAME, /job/N
     GET  the same path and /events: the live part of a page again, whenever it changed (server-sent events)
     GET  /do/ACTION?name=...: what a command will do;  POST /do/ACTION: do it
     GET, POST /sign-in, POST /sign-out, POST /job/N/stop
@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 import traceback
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from importlib.resources import files
 from typing import Any
@@ -27,6 +27,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response, StreamingResponse
 from starlette.routing import BaseRoute, Route
+from starlette.types import Receive, Scope, Send
 
 from viewtail.changes.console_paths import name_in_path
 from viewtail.changes.errors import MisuseError, StoreUnavailableError, UnknownNameError, ViewtailError, once
@@ -56,6 +57,21 @@ class _Forbidden(MisuseError):
     """What nobody may do who is not signed in, or who does not ask from a page of the console."""
 
 
+class _Stream(StreamingResponse):
+    """Counts itself from the moment on at which it was let in."""
+
+    def __init__(self, content: AsyncIterator[bytes], count: Callable[[int], None]) -> None:
+        super().__init__(content, 200, {"X-Accel-Buffering": "no"}, "text/event-stream")
+        self._count = count
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self._count(1)
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._count(-1)
+
+
 class Console:
     """The console of a fleet. `application` serves it.
 
@@ -71,6 +87,7 @@ class Console:
         self._is_secure = (settings.url or "").startswith("https:")
         self.is_stopping: Callable[[], bool] = lambda: False  # streams end then
         self._streams = 0
+        self._wrong = guard.WrongTokens(_say_wrong, lambda s, call: asyncio.get_running_loop().call_later(s, call))
         self._questions, self._waiting = asyncio.Semaphore(MOST_QUESTIONS), 0
         self._static = {name: files("viewtail.console").joinpath("static", name).read_bytes() for name in _STATIC}
         self.application = Starlette(routes=self._routes())
@@ -171,6 +188,9 @@ class Console:
             "title": page.title,
             "is_live": page.is_live,
             "events": _with_query(f"{_path(request).rstrip('/')}/events", request),
+            "page": _part(request),
+            "find": request.query_params.get("find", "").strip(),
+            "asked": dict(request.query_params),
             "path": _with_query(_path(request), request),
             "session": session,
             "form_key": self._sessions.form_key(session) if session is not None else "",
@@ -180,26 +200,25 @@ class Console:
 
     async def _events(self, made: Made, request: Request) -> Response:
         if self._streams >= MOST_STREAMS:
-            return Response("too many pages are open\n", 503, media_type="text/plain")
-        headers = {"X-Accel-Buffering": "no"}
-        return StreamingResponse(self._stream(made, request), 200, headers, "text/event-stream")
+            message = f"{MOST_STREAMS} pages of the console are live, and it keeps no more so. Close some of them\n"
+            return Response(message, 503, media_type="text/plain")
+        return _Stream(self._stream(made, request), self._count_stream)
+
+    def _count_stream(self, by: int) -> None:
+        self._streams += by
 
     async def _stream(self, made: Made, request: Request) -> AsyncIterator[bytes]:
         """The live part of a page, again whenever it is another one, until nobody listens any more."""
-        self._streams += 1
         last, silent_s = "", 0.0
-        try:
-            while not self.is_stopping():
-                live = await self._live(made, request)
-                if live != last or silent_s >= SAY_EVERY_S:
-                    yield f"data: {orjson.dumps(live if live != last else None).decode()}\n\n".encode()
-                    last, silent_s = live, 0.0
-                await asyncio.sleep(LOOK_EVERY_S)
-                silent_s += LOOK_EVERY_S
-                if await request.is_disconnected():
-                    return
-        finally:
-            self._streams -= 1
+        while not self.is_stopping():
+            live = await self._live(made, request)
+            if live != last or silent_s >= SAY_EVERY_S:
+                yield f"data: {orjson.dumps(live if live != last else None).decode()}\n\n".encode()
+                last, silent_s = live, 0.0
+            await asyncio.sleep(LOOK_EVERY_S)
+            silent_s += LOOK_EVERY_S
+            if await request.is_disconnected():
+                return
 
     async def _live(self, made: Made, request: Request) -> str:
         try:
@@ -276,8 +295,10 @@ class Console:
         if not 1 <= len(name) <= guard.MOST_NAME or not name.isprintable():
             error = f"Give your name, at most {guard.MOST_NAME} characters: the record shows it"
             return self._html(request, self._sign_in_page(to, error, 400))
+        await asyncio.sleep(self._wrong.pause_s)
         session = self._sessions.open(form.get("token", ""), name)
         if session is None:
+            self._wrong.note(request.client.host if request.client is not None else "?")
             await asyncio.sleep(WRONG_TOKEN_S + secrets.randbelow(100) / 1000)
             return self._html(request, self._sign_in_page(to, "The token is not that of the setting", 403))
         response = RedirectResponse(_own_path(to), 303)
@@ -317,6 +338,11 @@ class Console:
         if job is None:
             raise UnknownNameError("the console has no such command any more. The record has what it did")
         return job
+
+
+def _say_wrong(count: int, peers: Sequence[str]) -> None:
+    mend = "sign in with console.token of the settings; if nobody did, find out who asks from there"
+    _log.warning("wrong tokens", count=count, addresses=list(peers), mend=mend)
 
 
 def _trouble(title: str, error: str, status: int) -> Shown:
@@ -370,6 +396,12 @@ def _number(request: Request, name: str, default: int, most: int) -> int:
     if not _is_number(given) or not 1 <= int(given) <= most:
         raise MisuseError(f"{name}: a whole number from 1 to {most:,}")
     return int(given)
+
+
+def _part(request: Request) -> int:
+    """Which part of a long table is asked for; of one that is none, the nearest is shown."""
+    given = request.query_params.get("page", "")
+    return int(given) if _is_number(given) else 1
 
 
 def _own_path(given: str) -> str:

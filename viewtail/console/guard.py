@@ -10,13 +10,17 @@ import base64
 import hashlib
 import hmac
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 COOKIE = "viewtail-console"
 LASTS_S = 12 * 3600
 MOST_NAME = 64  # characters of an operator's name
+MINUTE_S = 60.0
+MANY_WRONG = 20  # tokens, within a minute
+PAUSE_S = 5.0  # of each sign-in then
+MOST_PEERS = 5  # of a minute, that the log names
 LOOPBACK = frozenset({"localhost", "127.0.0.1", "[::1]"})
 
 HEADERS = {
@@ -102,6 +106,43 @@ class Sessions:
     def _signed(self, what: str, text: str) -> str:
         assert self._key is not None
         return hmac.new(self._key, f"{what}|{text}".encode(), hashlib.sha256).hexdigest()
+
+
+class WrongTokens:
+    """Counts them, says once a minute how many there were, and slows everybody down who signs in after many.
+
+    Args:
+        say: is given the count of a minute, and addresses that they came from.
+        later: calls a function after so many seconds.
+    """
+
+    def __init__(
+        self, say: Callable[[int, Sequence[str]], None], later: Callable[[float, Callable[[], None]], object]
+    ) -> None:
+        self._say, self._later = say, later
+        self._count, self._last_count = 0, 0
+        self._peers: dict[str, None] = {}
+        self._is_waiting = False
+
+    def note(self, peer: str) -> None:
+        self._count += 1
+        if len(self._peers) < MOST_PEERS:
+            self._peers[peer] = None
+        if not self._is_waiting:
+            self._tell()
+
+    @property
+    def pause_s(self) -> float:
+        """How long a sign-in waits, also one with the token, which cannot be told from others before."""
+        return PAUSE_S if max(self._count, self._last_count) >= MANY_WRONG else 0.0
+
+    def _tell(self) -> None:
+        """The first at once; then those of each minute, until one has none."""
+        if self._count:
+            self._say(self._count, [*self._peers])
+            self._later(MINUTE_S, self._tell)
+        self._is_waiting = self._count > 0
+        self._last_count, self._count, self._peers = self._count, 0, {}
 
 
 def why_not_own(headers: Mapping[str, str]) -> str | None:

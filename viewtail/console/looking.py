@@ -142,6 +142,10 @@ class Fleet:
             if deployment.name == name:
                 return deployment
         names = [deployment.name for deployment in self.deployments if deployment.name]
+        if not name:
+            raise UnknownNameError(
+                f"there are several deployments ({', '.join(names)}): say which, as in ?of={names[0]}"
+            )
         raise UnknownNameError(f"there is no deployment {name!r}{nearest(name, names)}")
 
     def view(self, of: str, name: str) -> tuple[Deployment, ViewStatus]:

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import shlex
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cache
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import urlencode
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from offsets.views import State
 from projectors.stores.registry import store_named
+from projectors.views import View
 from viewtail.changes.console_paths import pipeline_path, view_path
 from viewtail.changes.copy_ids import is_copy, view_of
 from viewtail.changes.errors import MisuseError, UnknownNameError, ViewtailError, nearest, once
+from viewtail.changes.rendering import in_a_line
 from viewtail.commands.output import shown
 from viewtail.commands.preview import changed
 from viewtail.commands.status_page import shown_age, shown_rate
@@ -28,12 +30,13 @@ from viewtail.operations.incidents import lasting
 from viewtail.operations.status import PipelineStatus, ViewStatus
 from viewtail.settings import Settings
 
-MOST_LISTED = 300  # pipelines, or views, of one table
+MOST_LISTED = 300  # pipelines, or views, of one table: a page shows the next ones
 ROWS, MOST_ROWS = 5, 50
 SAMPLE, MOST_SAMPLE = 100, 1000
 MOST_VALUE = 500  # characters of a value that are shown, or of a line of a diff
 PREVIEW_WITHIN_S = 60.0
 TRIAL_WITHIN_S = 20.0
+_T = TypeVar("_T")
 _GOOD = frozenset({"running", "filled", "done", "current", "rightly absent", "kept out by where"})
 _BAD = frozenset({"down", "halted", "silent", "behind", "failed", "wrong", "parked", "error"})
 
@@ -71,12 +74,15 @@ class Pages:
         deployment, status = self.fleet.view(of, name)
         seen, live = deployment.seen(), view_of(name)
         copy = seen.copy_of(live)
-        view, not_loaded = asking.declared([loaded for _, loaded in deployment.settings_of(live)], live)
+
+        def declaration() -> tuple[View | None, declared.Declaration | None, str]:
+            """Not of the live part, which is made each second: views.py is read for it."""
+            view, why = asking.declared([loaded for _, loaded in deployment.settings_of(live)], live)
+            return view, None if view is None else declared.of(view, deployment.loaded.views.partition("@")[0]), why
+
         given = {
             "pipelines": seen.pipelines_of(name),
-            "view": view,
-            "declaration": None if view is None else declared.of(view, deployment.loaded.views.partition("@")[0]),
-            "not_loaded": not_loaded,
+            "declared": declaration,
             "lines": seen.lines_of(name) or seen.lines_of(live),
             "copy": copy,
             "actions": [] if is_copy(name) else actions.offered(status, copy),
@@ -99,6 +105,7 @@ class Pages:
     def why(self, of: str, name: str, key: str, source: str) -> Shown:
         """Why the view shows what it shows of a key."""
         deployment, status = self.fleet.view(of, name)
+        key = in_a_line(key)  # as a field of a form keeps it
         given: dict[str, Any] = {"key": key, "answer": None, "lines": [], "remarks": [], "error": None, "action": None}
         if key:
             source = source or _source_in(key, _sources(deployment, name))
@@ -172,6 +179,8 @@ class Pages:
     def action(self, action: actions.Action, of: str, name: str, given: Mapping[str, str], *, can_act: bool) -> Shown:
         """What an action will do, before it does it."""
         source = given.get("source", "")
+        keys = [option.name for option in action.options if option.kind == "key" and option.name in given]
+        given = {**given, **{name: in_a_line(given[name]) for name in keys}}  # as a field of a form keeps it
         status: ViewStatus | PipelineStatus
         if action.of == "view":
             deployment, status = self.fleet.view(of, name)
@@ -211,7 +220,7 @@ class Pages:
         *,
         is_live: bool = False,
     ) -> Shown:
-        sources = _sources(deployment, status.name)
+        sources = [] if is_live else _sources(deployment, status.name)  # whose forms name none
         about = {"deployment": deployment, "seen": deployment.seen(), "status": status, "tab": tab}
         return Shown(
             template=template,
@@ -303,7 +312,6 @@ def environment() -> Environment:
         lstrip_blocks=True,
         auto_reload=False,
     )
-    made.globals |= {"MOST": MOST_LISTED}
     made.globals |= {"view_url": view_url, "pipeline_url": pipeline_url, "action_url": action_url}
     filters: dict[str, Callable[..., Any]] = {
         "number": lambda value: f"{value:,}",
@@ -316,6 +324,10 @@ def environment() -> Environment:
         "moment": _moment,
         "command": _command,
         "differing": _differing,
+        "in_a_line": in_a_line,
+        "matching": _matching,
+        "part_count": _part_count,
+        "part": _part,
         "changed": lambda each: [_cut(line) for line in changed(each["before"] or {}, each["after"] or {})],
     }
     made.filters |= filters
@@ -351,6 +363,21 @@ def action_url(action: str, deployment: str, name: str, **given: Any) -> str:
 def _with(path: str, given: Mapping[str, Any]) -> str:
     kept = {name: value for name, value in given.items() if value not in ("", None)}
     return f"{path}?{urlencode(kept)}" if kept else path
+
+
+def _matching(views: Sequence[ViewStatus], word: str) -> list[ViewStatus]:
+    """Those that have a word in their name or state."""
+    return [view for view in views if word.lower() in f"{view.name} {view.state}".lower()]
+
+
+def _part_count(count: int) -> int:
+    return max(1, -(-count // MOST_LISTED))
+
+
+def _part(found: Sequence[_T], number: int) -> Sequence[_T]:
+    """A part of a long table, counted from 1; the last one where there are not so many."""
+    begin = (max(1, min(number, _part_count(len(found)))) - 1) * MOST_LISTED
+    return found[begin : begin + MOST_LISTED]
 
 
 def _tone(state: str) -> str:

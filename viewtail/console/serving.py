@@ -12,6 +12,7 @@ import structlog
 from viewtail import logs, settings
 from viewtail.changes.errors import MisuseError, SettingsError
 from viewtail.console.app import Console
+from viewtail.console.connections import Connection
 from viewtail.console.jobs import Commands
 from viewtail.console.looking import Fleet
 from viewtail.settings import ConsoleSettings
@@ -40,7 +41,7 @@ def serve(config: Path | None, own: ConsoleSettings, listening: socket.socket) -
     """
     commands = Commands(config)
     made = Console(Fleet(config), commands, own)
-    server = Server(made.application, finish_within_s=2)
+    server = Server(made.application, finish_within_s=2, protocol=Connection)
     made.is_stopping = lambda: server.is_stopping
     _log.info("console", url=own.url or "http://{}:{}/".format(*listening.getsockname()[:2]))
     try:

@@ -25,7 +25,6 @@
   const filter = () => {
     for (const field of live.querySelectorAll("[data-filter]")) {
       const id = field.dataset.filter;
-      field.parentElement.hidden = false;
       if (words[id] === undefined) words[id] = field.value;
       field.value = words[id];
       field.oninput = () => { words[id] = field.value; sift(id); };
@@ -78,7 +77,11 @@
       live.dataset.heard = String(Number(live.dataset.heard || 0) + 1);
     };
     source.onerror = () => {
-      if (told !== "lost") say("lost", `The console does not answer; what stands here is older than ${now()} UTC.`);
+      if (source.readyState === EventSource.CLOSED) {
+        say("full", `This page stands still since ${now()} UTC: the console keeps no more of them live. Load it again.`);
+      } else if (told !== "lost") {
+        say("lost", `The console does not answer; what stands here is older than ${now()} UTC.`);
+      }
     };
   };
 
