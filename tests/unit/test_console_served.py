@@ -257,7 +257,7 @@ def test_views_py_is_read_for_a_page_and_not_each_second(tmp_path: Path, monkeyp
     monkeypatch.setattr(app, "LOOK_EVERY_S", 0.05)
     monkeypatch.setattr(app, "SAY_EVERY_S", 0.05)
     parsed, parse = list[str](), declared.ast.parse
-    monkeypatch.setattr(declared.ast, "parse", lambda source: (parsed.append(source), parse(source))[1])
+    monkeypatch.setattr(declared.ast, "parse", lambda *given: (parsed.append(given[0]), parse(*given))[1])
     with closing(console(deployment("", 3, loaded))) as served:
         with served.connect(b"GET /view/redis/view_001/events HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n") as stream:
             heard = b""
