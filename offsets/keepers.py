@@ -11,6 +11,8 @@ from offsets.pipelines import PipelineRow
 from offsets.views import KEPT, ViewRecord
 from viewtail.changes.pipelines import DEFAULT_SOURCE, PipelineId
 
+_MOST_NAMES = 3  # in a sentence
+
 
 class Keeper(NamedTuple):
     """A pipeline that keeps a view, and the view as it has it."""
@@ -43,6 +45,30 @@ def known_views(session: Session, database: str) -> dict[tuple[str, str], ViewRe
         if not migrations.are_there(cursor, database):
             return {}
         return {(keeper.pipeline.name, keeper.view.name): keeper.view for keeper in read(cursor, database)}
+
+
+def to_begin(processes: Collection[str]) -> str:
+    """What to do about a view that no run has seen, while these processes keep others."""
+    if not processes:
+        return "Start one: viewtail run"
+    names = sorted(processes)
+    more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
+    return (
+        f"The viewtail that runs ({', '.join(names[:_MOST_NAMES])}{more}) does not keep it: it was started with an "
+        "older views.py, or for other views. Restart it with this one"
+    )
+
+
+def processes_now(cursor: Any, database: str, source: str = "") -> set[str]:
+    """The processes that keep views now, by host and process id; where a source is named, views of that one."""
+    if not migrations.are_there(cursor, database):
+        return set()
+    return {
+        pipeline.report.owner
+        for pipeline, view in read(cursor, database)
+        if pipeline.is_run and pipeline.report is not None and view.state in KEPT
+        if source in ("", pipeline.identity.source) and pipeline.report.owner
+    }
 
 
 def kept_elsewhere(

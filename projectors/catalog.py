@@ -13,8 +13,8 @@ from ingest import History, SourceAccess, SourceKind, Tables
 from ingest.canonical import Descriptions, is_denied
 from offsets import deployments, epochs, schema
 from offsets.deployments import Identity
-from offsets.keepers import kept_elsewhere, known_views
-from offsets.mysql import OwnSession, Session, saved_position
+from offsets.keepers import kept_elsewhere, known_views, processes_now, to_begin
+from offsets.mysql import OwnSession, Session, reading, saved_position
 from offsets.views import GETS_NOTHING, ViewRecord, ViewStates, places_ours
 from projectors.binding import Describe, bind, columns_named, declaration_hash
 from projectors.masking import conflicts
@@ -152,6 +152,11 @@ class Catalog:
         """Read each view and copy, by pipeline and id, without those of other sources."""
         known = known_views(session, self.database)
         return {names: record for names, record in known.items() if self.servers.concerns(names[0])}
+
+    def to_begin(self, session: Session) -> str:
+        """What to do about a view that no run has seen."""
+        with reading(session, "looking for who keeps views") as cursor:
+            return to_begin(processes_now(cursor, self.database, self.servers.named_source))
 
     # -- viewtail's own tables ------------------------------------------------------------------------------------
 

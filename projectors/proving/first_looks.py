@@ -78,7 +78,7 @@ class FirstLooks:
         pipelines = [pipeline.name for pipeline in self._catalog.pipelines() if pipeline.store == self._store.name]
         kept = keepers(self._own, self._catalog.database, bound.id, pipelines)
         if not kept:
-            raise MisuseError(f"view {bound.id} was never backfilled. Start one: viewtail run")
+            raise MisuseError(f"view {bound.id} was never backfilled. {self._catalog.to_begin(self._own)}")
         view = replace(kept_as(bound, kept[0].view), paused=bound.paused)
         if self._connection is None:
             self._connection = self._store.connection(self._access)

@@ -94,7 +94,7 @@ class ViewAccess:
     def _begin(self, store: Store) -> None:
         self.first = self.keepers()
         if not self.first:
-            raise MisuseError(f"view {self.view.id} was never backfilled. Start one: viewtail run")
+            raise MisuseError(f"view {self.view.id} was never backfilled. {self.catalog.to_begin(self.session)}")
         database = self.catalog.database
         self._parts = ViewParts(self.session, database)
         self.paused = tuple(self._parts.of(self.view.id)) if self.view.prefix else ()

@@ -16,6 +16,7 @@ from offsets.incidents import IncidentKey, IncidentRecord
 from offsets.pauses import Pause
 from offsets.views import State
 from viewtail.changes.pipelines import PipelineState
+from viewtail.console.looking import Seen
 from viewtail.notifying.checks import checks
 from viewtail.notifying.messages import MOST_SHOWN, Message, Notice, body_of, form_of, page_of
 from viewtail.notifying.notifier import due
@@ -73,7 +74,11 @@ def test_a_low_margin_is_a_warning_and_no_fault() -> None:
     assert incident.kind == "margin" and not incident.is_fault and findings.is_well
     assert "in 60.0 minutes; it keeps changes for 24.0 hours (binlog_expire_logs_seconds)" in incident.words
     assert f"{incident.words}. {incident.mend}" in remarks(findings)
-    assert kinds(PIPELINE, margins={"redis": replace(LOW, left_s=50_000.0)}) == []
+    assert f"{incident.words}. {incident.mend}" in Seen(findings=findings).lines
+    far = replace(findings, margins={"redis": replace(LOW, left_s=50_000.0)})
+    assert incidents(far) == []
+    assert "13.9 hours at least" in " ".join(remarks(far)), "status says it all the same"
+    assert Seen(findings=far).lines == [], "nothing is to do about it"
 
 
 def test_partitions_of_one_source_have_one_incident_of_a_view_and_two_sources_have_two() -> None:

@@ -553,7 +553,7 @@ def _pipeline(name: str, *views: str) -> PipelineStatus:
     ]  # fmt: skip
     return PipelineStatus(
         name=name, state="running", position=None, gtid=None, lag_s=0, rows_per_second=0, applied_row_count=0,
-        reconnect_count=0, error=None, owner=None, reported_s_ago=1, views=tuple(of),
+        reconnect_count=0, error=None, owner="host:1", reported_s_ago=1, views=tuple(of),
     )  # fmt: skip
 
 
@@ -564,7 +564,8 @@ def test_status_tells_of_a_source_whose_view_no_run_has_seen() -> None:
     seen = [_pipeline("eu.0.redis", "redis:user"), _pipeline("redis", "redis:city")]
     findings = compared(Findings(pipelines=seen), declared, "viewtail", is_shared_out=False)
     assert findings.not_run == ["redis:user (us)"] and not findings.is_well and not findings.retired
-    assert "view redis:user (us) is declared, but no run has seen it yet" in " ".join(remarks(findings))
+    not_seen = "view redis:user (us) is declared, but no run has seen it yet"
+    assert f"{not_seen}. Start one: viewtail run" in remarks(findings), "what runs is of another source"
     both = [*seen, _pipeline("us.0.redis", "redis:user")]
     assert compared(Findings(pipelines=both), declared, "viewtail", is_shared_out=False).is_well
     nobody = compared(Findings(pipelines=[]), declared, "viewtail", is_shared_out=False)
@@ -628,13 +629,13 @@ def test_a_search_tells_of_every_source_that_lacks_rows() -> None:
         keeper("eu", State.FILLED), keeper("us", State.HALTED), keeper("shard1", State.BACKFILLING),
         keeper("gone", State.HALTED),
     ])  # fmt: skip
-    assert _of_sources(keepers, view) == (
+    assert _of_sources(keepers, view, "begin {}".format) == (
         "source shard1: view elasticsearch:u is only half backfilled (3 of about 9 rows): some are missing. "
         "source us: view elasticsearch:u is halted and gets no more changes: no table"
     )
     del keepers["us",], keepers["shard1",]
-    assert _of_sources(keepers, view) == (
-        "source us: view elasticsearch:u was never backfilled. Start one: viewtail run"
+    assert _of_sources(keepers, view, "begin {}".format) == (
+        "source us: view elasticsearch:u was never backfilled. begin us"
     )
 
 

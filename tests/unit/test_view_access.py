@@ -36,6 +36,9 @@ class _Catalog:
     def pipelines(self) -> list[Any]:
         return []
 
+    def to_begin(self, session: Any) -> str:
+        return f"{type(session).__name__} says"
+
 
 @pytest.mark.parametrize("error", [None, StoreUnavailableError("MySQL does not answer")])
 def test_one_that_cannot_begin_leaves_no_session_behind(

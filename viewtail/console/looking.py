@@ -19,7 +19,7 @@ from viewtail import declarations, shards
 from viewtail.changes.errors import MisuseError, UnknownNameError, ViewtailError, nearest, once
 from viewtail.composition import findings_of
 from viewtail.operations.findings import Findings
-from viewtail.operations.remarks import of_fleet, remarks, told
+from viewtail.operations.remarks import of_fleet, to_do, told
 from viewtail.operations.status import PipelineStatus, ViewStatus, as_one
 from viewtail.settings import Settings
 
@@ -48,9 +48,9 @@ class Seen:
 
     @property
     def lines(self) -> list[str]:
-        """What to know, and what to do, as `viewtail status` says it."""
+        """What to do, as `viewtail status` says it."""
         found = self.findings
-        return [] if found is None else [*told(found.pipelines), *of_fleet(found.fleet), *remarks(found)]
+        return [] if found is None else [*told(found.pipelines), *of_fleet(found.fleet), *to_do(found)]
 
     def lines_of(self, name: str) -> list[str]:
         """Those of them that name a view or a pipeline."""

@@ -188,7 +188,7 @@ class Cutover:
     ) -> Iterator[str]:
         yield from self._masked()
         if of_view is None:
-            yield "No run has seen the view. Start one: viewtail run"
+            yield f"No run has seen the view. {self.catalog.to_begin(session)}"
             return
         if of_view.state is not State.FILLED:
             why = f", {of_view.reason}" if of_view.reason else ""

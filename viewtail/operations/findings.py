@@ -12,6 +12,7 @@ from typing import Any
 
 from ingest import Margin
 from offsets.copies import Copy
+from offsets.keepers import to_begin
 from projectors.stores.registry import STORES
 from viewtail.changes.copy_ids import is_copy, view_of
 from viewtail.changes.pipelines import PipelineId, PipelineState
@@ -46,6 +47,13 @@ class Findings:
     def nearly_gone(self) -> list[PipelineStatus]:
         """Pipelines whose next changes the source may soon keep no more."""
         return [each for each in self.pipelines if each.name in self.margins and self.margins[each.name].is_low]
+
+    def to_begin(self, view: str) -> str:
+        """What to do about one of `not_run`."""
+        source = view.rpartition(" (")[2].removesuffix(")") if view.endswith(")") else ""
+        shown = [each for each in self.pipelines if source in ("", PipelineId.parse(each.name).source)]
+        processes = {*kept_now(shown).values(), *(self.kept.values() if not source else ())}
+        return to_begin([process for process in processes if process])
 
     @property
     def is_well(self) -> bool:

@@ -63,7 +63,7 @@ def incidents(findings: Findings) -> list[Incident]:
             pipeline="",
             view=name,
             words=f"view {name} is declared, but no run has seen it yet",
-            mend="viewtail run",
+            mend=findings.to_begin(name),
         )
         for name in findings.not_run
     ]

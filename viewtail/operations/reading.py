@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pymysql
@@ -158,16 +159,24 @@ def found(
     and follows its table. `of_all`: as all sources keep it that it draws on, a sentence each."""
     try:
         with closing(open_store()) as connection, connection.cursor() as cursor:
-            keepers = _keepers_of(cursor, database, view)
-            remark = _of_sources(keepers, view.view) if of_all else _remark(keepers.get(view.source), view.view)
+            known = _keepers_of(cursor, database, view)
+            to_begin = partial(_to_begin, cursor, database)
+            if of_all:
+                remark = _of_sources(known, view.view, to_begin)
+            else:
+                remark = _remark(known.get(view.source), view.view, partial(to_begin, *view.source))
             return as_live(cursor, database, view), remark
     except pymysql.err.MySQLError as error:
         raise session_error(error, address, "store") from None
 
 
-def _remark(keeper: Keeper | None, view: View) -> str | None:
+def _to_begin(cursor: Any, database: str, source: str = "") -> str:
+    return keepers.to_begin(keepers.processes_now(cursor, database, source))
+
+
+def _remark(keeper: Keeper | None, view: View, to_begin: Callable[[], str]) -> str | None:
     if keeper is None:
-        return f"view {view.id} was never backfilled. Start one: viewtail run"
+        return f"view {view.id} was never backfilled. {to_begin()}"
     pipeline, row = keeper
     rows = counted(max(row.row_count, row.row_estimate), "rows")
     remarks = {
@@ -182,13 +191,13 @@ def _remark(keeper: Keeper | None, view: View) -> str | None:
     return f"view {view.id} {remarks[row.state]}" if row.state in remarks else None
 
 
-def _of_sources(keepers: Mapping[Key, Keeper], view: View) -> str | None:
+def _of_sources(known: Mapping[Key, Keeper], view: View, to_begin: Callable[..., str]) -> str | None:
     """Return the remarks of all sources that one place has the rows of."""
     if not view.entity.sources:
-        return _remark(keepers.get(()), view)
+        return _remark(known.get(()), view, to_begin)
     written = {(name,) for name in view.entity.sources if "*" not in name}
-    drawn_on = sorted(written | {source for source in keepers if view.entity.draws_on(source[0])})
-    remarks = ((name, _remark(keepers.get((name,)), view)) for (name,) in drawn_on)
+    drawn_on = sorted(written | {source for source in known if view.entity.draws_on(source[0])})
+    remarks = ((name, _remark(known.get((name,)), view, partial(to_begin, name))) for (name,) in drawn_on)
     return ". ".join(f"source {name}: {remark}" for name, remark in remarks if remark) or None
 
 

@@ -130,7 +130,12 @@ def _listed(what: str, names: Sequence[str]) -> str:
 
 
 def remarks(findings: Findings) -> list[str]:
-    """Say what is to know of the declarations and the source."""
+    """Say what is to know of the declarations and the source, and what to do."""
+    return [*to_do(findings), *_kept(findings)]
+
+
+def to_do(findings: Findings) -> list[str]:
+    """Say what to do about the declarations and the source."""
     lines = [] if findings.risk is None else [findings.risk]
     for pipeline in findings.nearly_gone:
         low = margin_low(pipeline, findings.margins[pipeline.name])
@@ -148,7 +153,6 @@ def remarks(findings: Findings) -> list[str]:
         f"declares now built beside it: viewtail rebuild {name}"
         for name in findings.gone_back
     ]
-    lines += _kept(findings)
     if findings.source_error is not None:
         lines.append(
             f"the source does not say what waits in it, nor how long it keeps that ({findings.source_error}). What "
@@ -167,7 +171,8 @@ def _kept(findings: Findings) -> Iterator[str]:
 
 def _beside_another(findings: Findings, other: OtherApp) -> list[str]:
     """Say that another app's viewtail keeps this one's from running."""
-    return [f"{other}. {MEND}", *_not_seen(findings, "One that is started stands by for the other one")]
+    stands_by = "One that is started stands by for the other one"
+    return [f"{other}. {MEND}", *(f"{_not_seen(view)}. {stands_by}" for view in findings.not_run)]
 
 
 def _of_this_app(findings: Findings) -> list[str]:
@@ -177,11 +182,11 @@ def _of_this_app(findings: Findings) -> list[str]:
         "started with another one. Where that is this app's, it leaves the view when it is restarted"
         for name, process in findings.kept.items()
     ]
-    return [*_not_seen(findings, "Start one: viewtail run"), *kept]
+    return [*(f"{_not_seen(view)}. {findings.to_begin(view)}" for view in findings.not_run), *kept]
 
 
-def _not_seen(findings: Findings, start: str) -> Iterator[str]:
-    return (f"view {name} is declared, but no run has seen it yet. {start}" for name in findings.not_run)
+def _not_seen(view: str) -> str:
+    return f"view {view} is declared, but no run has seen it yet"
 
 
 def _of_rebuild(copy: Copy, findings: Findings) -> str:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import shlex
 import threading
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 
@@ -22,8 +22,9 @@ from offsets import fan_outs, migrations
 from offsets.fan_outs import FanOut
 from offsets.keepers import Keeper
 from offsets.keepers import read as read_keepers
-from offsets.mysql import OwnSession, transaction
+from offsets.mysql import OwnSession, reading, transaction
 from offsets.pipelines import ids
+from offsets.pipelines import read as read_pipelines
 from offsets.views import State
 from projectors.catalog import Catalog
 from projectors.proving.view_access import ViewAccess
@@ -38,6 +39,7 @@ from viewtail.operations.status import pipelines_now
 from viewtail.servers.facts import MARIADB, facts_of
 from viewtail.servers.sessions import value_of
 
+_FANS_OUT = "It goes on by itself, and takes longer than this command waits; `viewtail status` shows how far it is"
 _SEE = "See: viewtail status"
 _GOES_ON = "its backfill takes longer than this command waits (--within). See: viewtail status"
 
@@ -85,7 +87,7 @@ def passed_now(catalog: Catalog, pipelines: Collection[str], within_s: float) ->
         numbers = ids(session, catalog.database, pipelines)
         version = wait_until_passed(catalog, numbers.values, threading.Event(), within_s)
         if version is not None:
-            _wait_for_fan_outs(catalog, session, numbers.values(), version, deadline)
+            _wait_for_fan_outs(catalog, session, numbers, version, deadline)
             return version
     now = pipelines_now(catalog)
     known = [now[name] for name in sorted(pipelines) if name in now]
@@ -97,13 +99,31 @@ def passed_now(catalog: Catalog, pipelines: Collection[str], within_s: float) ->
     )
 
 
+def troubles(catalog: Catalog, pipelines: Collection[str]) -> list[str]:
+    """Which of these pipelines pass nothing now, and what to do, a sentence each."""
+    with closing(catalog.session()) as session:
+        return _troubles(session, catalog.database, pipelines)
+
+
+def _troubles(session: OwnSession, database: str, pipelines: Collection[str]) -> list[str]:
+    with reading(session, "looking whether pipelines run") as cursor:
+        rows = read_pipelines(cursor, database, pipelines) if pipelines else []
+    return [row.trouble_and_mend for row in rows if row.trouble_and_mend is not None]
+
+
 def _wait_for_fan_outs(
-    catalog: Catalog, session: OwnSession, pipelines: Collection[int], version: int, deadline: float
+    catalog: Catalog, session: OwnSession, pipelines: Mapping[str, int], version: int, deadline: float
 ) -> None:
     def under_way() -> list[FanOut]:
-        return fan_outs.up_to(session, catalog.database, pipelines, version)
+        return fan_outs.up_to(session, catalog.database, pipelines.values(), version)
 
-    _wait_until(lambda: not under_way(), lambda: "; ".join(map(str, under_way())), threading.Event(), deadline)
+    def late() -> str:
+        found = [f"view {fan_out.view} is behind: {fan_out}" for fan_out in under_way()]
+        why = _troubles(session, catalog.database, pipelines) or [_FANS_OUT]
+        what = "; ".join(found) or "a fan-out was under way"
+        return f"{what}. {'. '.join(why)}. Nothing was looked at. Repeat the command when that is over"
+
+    _wait_until(lambda: not under_way(), late, threading.Event(), deadline)
 
 
 def wait_until_begun(catalog: Catalog, view: BoundView, deadline: float) -> None:
@@ -115,10 +135,13 @@ def wait_until_begun(catalog: Catalog, view: BoundView, deadline: float) -> None
     if store.keeps_every_change:
         return  # it cannot be waited for at all
     names = [pipeline.name for pipeline in catalog.pipelines() if pipeline.store == store.name]
-    late = f"view {view.id} is not backfilled yet: no viewtail has begun with it. Start one: viewtail run"
+    late = f"view {view.id} is not backfilled yet: no viewtail has begun with it"
     with closing(catalog.session()) as session:
         _wait_until(
-            lambda: _is_known(session, catalog.database, view, names), lambda: late, threading.Event(), deadline
+            lambda: _is_known(session, catalog.database, view, names),
+            lambda: f"{late}. {catalog.to_begin(session)}",
+            threading.Event(),
+            deadline,
         )
 
 
