@@ -179,6 +179,14 @@ def test_an_erased_row_is_in_no_document_of_others_and_a_view_that_cannot_say_so
     values = [case.redis.get(key) or "" for key in case.redis.scan_iter("person:*")]
     assert values and not any("a name that nobody else has" in value for value in values)
     case.settle()
+    case.world.do("DELETE FROM rel.person WHERE id = 2")
+    case.run.stop()
+    late = case.run.command("forget", "rel.person", "2", "--timeout", "0.5").stderr
+    (waiting, *troubles) = late.splitlines()
+    assert all(view in waiting for view in of_others), late
+    assert troubles[:2] == [
+        f"viewtail: waiting: no viewtail runs pipeline {store}. Start one: viewtail run" for store in ("mysql", "redis")
+    ], late
 
 
 def test_why_names_the_row_by_whose_change_a_document_was_written_last(case: Case) -> None:

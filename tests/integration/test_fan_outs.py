@@ -285,9 +285,14 @@ def test_an_erased_row_is_in_no_fan_out_that_is_kept(world: World) -> None:
     more = f"product = Entity('fan.product')\nviews.append({of_product[world.store]})\n"
     (world.run.folder / "views.py").write_text(views + more)
     with world.owner() as owner:
-        world.slow_s = 0.02
+        world.slow_s = 0.3
         ask(world.server, f"DELETE FROM fan.product WHERE id = {HOT}")
         wait_for("it is under way", world.is_open)
+        late = world.run.command("forget", "fan.product", str(HOT), "--timeout", "2").stderr
+        assert f"the pipelines of {world.store}:product, redis:fan, mysql:fan have passed" in late, late
+        assert f"view {world.store}:fan is behind: a fan-out of fan.product {HOT} is under way" in late, late
+        assert "It goes on by itself" in late and "Repeat the command when that is over" in late, late
+        world.slow_s = 0.02
         proof = json.loads(world.succeeds("forget", "fan.product", str(HOT), "--json"))
         assert proof["is_erased"]
         assert world.kept() == [] and world.count("p0") == 0

@@ -24,8 +24,10 @@ def erase(loaded: Settings, entity: str, key: str, *, by: str | None, timeout_s:
     catalog.create_tables()
     bound = operation.of_one_key(catalog.views, by)
 
-    def waits() -> None:
-        print_remark(f"waiting until the pipelines of {', '.join(view.id for view in bound)} have passed this moment")
+    def waits(names: Sequence[str], troubles: Sequence[str]) -> None:
+        print_remark(f"waiting until the pipelines of {', '.join(names)} have passed this moment")
+        for trouble in troubles:
+            print_remark(f"waiting: {trouble}")
 
     proof = operation.erase(
         catalog,

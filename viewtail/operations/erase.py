@@ -42,7 +42,7 @@ from viewtail.changes.versions import MAX_VERSION
 from viewtail.changes.writes import Key, ViewWrites, Write
 from viewtail.operations.given import own_keys, plain_key_of_text
 from viewtail.operations.own_traces import OwnTrace, OwnTraces
-from viewtail.operations.waiting import passed_now
+from viewtail.operations.waiting import passed_now, troubles
 from viewtail.servers.literals import equals, one_of
 from viewtail.servers.sessions import quote, value_of
 
@@ -172,7 +172,7 @@ def erase(
     *,
     archived: Callable[[], Archived | None],
     timeout_s: float,
-    waits: Callable[[], None] = lambda: None,
+    waits: Callable[[Sequence[str], Sequence[str]], None] = lambda *_: None,
 ) -> Proof:
     """Prove that nothing of an entity is left, erasing what is. Raises MisuseError while its row is there.
 
@@ -181,7 +181,8 @@ def erase(
         declared: all views of views.py.
         archived: where archived rows of the table are; None where it was never archived.
         key: rendered; one that may be meant in two ways raises MisuseError.
-        waits: is called before the pipelines are waited for.
+        waits: is called before pipelines are waited for: with the views that they keep, those too that have rows of
+            the table among theirs; and with what keeps pipelines from coming to this moment, a sentence each.
     """
     (parsed,) = own_keys([plain_key_of_text(key, views[0].key)], views[0])
     _require_gone(catalog, views[0], parsed, archived())
@@ -191,8 +192,9 @@ def erase(
     keepers = _keepers(catalog, views)
     others = views_with((views[0].table.schema, views[0].table.name), declared)
     ids = {view.id for view in declared}
-    waits()
     pipelines = sorted({*_pipelines_of(catalog, others), *chain.from_iterable(keepers.values())})
+    awaited = [*dict.fromkeys([view_of(view.id) for view in views] + [view.id for view in others])]
+    waits(awaited, troubles(catalog, pipelines))
     version = passed_now(catalog, pipelines, timeout_s)
     if others or any(view.derived is not None for view in views):
         passed_now(catalog, pipelines, timeout_s)  # a fan-out that is written is forgotten behind this
