@@ -89,6 +89,19 @@ def test_a_damaged_row_is_wrong_and_the_command_that_it_names_mends_it(world: Wo
     assert why(world, "mysql:by_email", "9", code=0)["verdict"] == "current"
 
 
+def test_a_key_that_another_programs_value_keeps_out_is_parked_and_a_repair_mends_it(world: World) -> None:
+    world.redis.set("person:45", "another program's")
+    world.ask(f"UPDATE {SCHEMA}.user SET name = 'kept out' WHERE id = 45")
+    wait_for("it is parked", lambda: why(world, "redis:person", "45", code=1)["verdict"] == "parked")
+    found = why(world, "redis:person", "45", code=1)
+    assert "holds something that viewtail did not write" in found["why"], found["why"]
+    assert world.command("replay", "redis:person", "--key", "45").returncode == 1, "the guard refuses it again"
+    assert found["next"] == "viewtail verify redis:person --repair"
+    assert world.command(*found["next"].split()[1:]).returncode == 0
+    assert why(world, "redis:person", "45", code=0)["verdict"] == "current"
+    assert world.redis.hget("person:45", "name") == b"kept out"
+
+
 def test_the_last_change_of_a_row_that_the_view_lost_is_found_in_older_binlogs(world: World) -> None:
     world.insert([10_002])
     assert world.command("wait", "mysql:by_email").returncode == 0

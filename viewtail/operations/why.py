@@ -205,11 +205,7 @@ class Why:
         if facts.keeper.view.state != State.FILLED:
             return _unfilled(facts.keeper, view, is_built_beside=self._is_built_beside(facts.keeper))
         if facts.letter is not None or facts.name in facts.expected.parked:
-            if facts.letter is not None and facts.letter.waits:
-                return Judgement(Verdict.PARKED, facts.letter.cause, "")
-            reason = facts.letter.cause if facts.letter is not None else _CANNOT_BE
-            again = "first correct that, in the row, in views.py or in the store: until then it is parked again"
-            return Judgement(Verdict.PARKED, f"{reason}; {again}", f"viewtail replay {view} --key {facts.quoted}")
+            return _parked(facts, view)
         return self._late(facts) or self._unsettled(comparison, facts)
 
     def _unsettled(self, comparison: Comparison, facts: _Facts) -> Judgement | None:
@@ -336,6 +332,19 @@ def _unfilled(keeper: Keeper, view: str, *, is_built_beside: bool) -> Judgement:
     if keeper.view.state == State.PAUSED:
         return Judgement(Verdict.PAUSED, "the view gets no changes until it is resumed", f"viewtail resume {view}")
     return Judgement(Verdict.FILLING, "the view is being backfilled", "viewtail status")
+
+
+def _parked(facts: _Facts, view: str) -> Judgement:
+    letter = facts.letter
+    if letter is not None and letter.waits:
+        return Judgement(Verdict.PARKED, letter.cause, "")
+    if letter is not None and facts.held.fault and facts.name not in facts.expected.parked:
+        # What is in its place keeps it out; a replay goes past the same guard, and is refused as well.
+        why = f"{letter.cause}; or have a repair write the row in its place"
+        return Judgement(Verdict.PARKED, why, f"viewtail verify {view} --repair")
+    reason = letter.cause if letter is not None else _CANNOT_BE
+    again = "first correct that, in the row, in views.py or in the store: until then it is parked again"
+    return Judgement(Verdict.PARKED, f"{reason}; {again}", f"viewtail replay {view} --key {facts.quoted}")
 
 
 def _well(key: Key, expected: Expected, *, has_row: bool, besides: str) -> Judgement:
