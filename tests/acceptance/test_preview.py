@@ -51,6 +51,11 @@ def test_a_preview_shows_what_would_change_come_and_go_and_changes_nothing(
         assert f"\n{some} changes\n+ n: 0\n" in shown.stdout + "\n" and "10 would go" in shown.stdout
         assert f"{1 if store == 'mysql' else 0} would come" in shown.stdout
         assert place.shown() == before
+        (tmp_path / "views.py").write_text(declared(store).replace('"people"', '"later"'))
+        new = run.command("preview", "later", "--sample", "20")
+        assert new.returncode == 0, new.stderr
+        assert "0 would change, 20 would come, 0 would go, 0 stay as they are\n" in new.stdout
+        assert ("is not made yet" in new.stderr) == (store != "redis"), new.stderr  # which has no place to make
         (tmp_path / "views.py").write_text(declared(store))
 
 
@@ -61,4 +66,6 @@ def test_a_row_for_which_a_function_fails_is_told(shop: Shop, tmp_path: Path, re
         done = run.command("preview", "people", "--sample", "1000", "--json")
         assert done.returncode == 1
         assert [one["key"] for one in json.loads(done.stdout)["refused"]] == ["7"]
+        shown = run.command("preview", "people", "--sample", "1000")
+        assert f"0 would go, {ROWS - 1} stay as they are, 1 could not be projected\n" in shown.stdout
         (tmp_path / "views.py").write_text(declared("mysql"))

@@ -6,11 +6,12 @@ from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import asdict
 
+from projectors.stores.registry import store_of
 from projectors.views import BoundView
 from viewtail import declarations
 from viewtail.changes.counting import counted
 from viewtail.commands.fill_plan import reading_line
-from viewtail.commands.output import print_json, shown
+from viewtail.commands.output import print_json, print_remark, shown
 from viewtail.composition import deployed_to_ask
 from viewtail.operations import preview as operation
 from viewtail.operations.fill_plan import reading_of
@@ -28,6 +29,11 @@ def preview(loaded: Settings, name: str, *, sample: int, as_json: bool) -> int:
     seen = operation.preview(catalog, view, sample)
     with closing(catalog.session()) as session:
         reading = reading_of(catalog, view, catalog.known_views(session))
+    if not seen.has_place:
+        print_remark(
+            f"{view.id}: its place in {store_of(view.view).title} is not made yet, as it is declared. The next "
+            "`viewtail run` makes it, and every row comes"
+        )
     if as_json:
         print_json({**_as_json(view, seen), "backfill": asdict(reading)})
     else:
@@ -63,7 +69,7 @@ def _lines(view: BoundView, seen: Preview) -> Iterator[str]:
         f"{view.id}: of {counted(seen.row_count, 'rows')} of {view.table.full_name}, "
         f"{kinds.count('changes'):,} would change, {kinds.count('comes'):,} would come, {kinds.count('goes'):,} would "
         f"go, {_staying(seen.same_count)}"
-    )
+    ) + (f", {len(seen.refused):,} could not be projected" if seen.refused else "")
     for difference in seen.differences[:SHOWN]:
         yield f"\n{difference.key} {_kind(difference)}"
         yield from changed(difference.before or {}, difference.after or {})

@@ -51,7 +51,7 @@ def rows(loaded: Settings, view: str, count: int) -> list[Sampled]:
     """Some entities, each with its row and what the view shows. Raises ViewtailError."""
     with _turn():
         catalog = deployed_to_ask(loaded, [declarations.chosen(loaded, view)], COMMAND)
-        return sampled_entities(catalog, catalog.views[0], count)
+        return sampled_entities(catalog, catalog.views[0], count).entities
 
 
 def why_shown(loaded: Settings, view: str, key: str) -> tuple[Answer, list[tuple[str, str]], list[str]]:

@@ -46,6 +46,7 @@ class Preview:
     row_count: int
     differences: list[Difference]
     refused: dict[str, str]  # by rendered key: why it could not be projected
+    has_place: bool  # False: the store has no place of the view yet, so nothing of it
 
     @property
     def same_count(self) -> int:
@@ -67,19 +68,28 @@ class Sampled:
         return self.refused is None and self.wanted == self.shown
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sample:
+    """Some entities of a view, and whether its store has a place of it."""
+
+    entities: list[Sampled]
+    has_place: bool
+
+
 def preview(catalog: Catalog, view: BoundView, count: int) -> Preview:
     """Preview `count` rows at most. Raises MisuseError for a view of a store that keeps every change."""
-    entities = sampled_entities(catalog, view, count)
+    sample = sampled_entities(catalog, view, count)
+    entities = sample.entities
     differences = [
         Difference(key=entity.key, before=entity.shown, after=entity.wanted)
         for entity in entities
         if entity.refused is None and not entity.is_right
     ]
     refused = {entity.key: entity.refused for entity in entities if entity.refused is not None}
-    return Preview(row_count=len(entities), differences=differences, refused=refused)
+    return Preview(row_count=len(entities), differences=differences, refused=refused, has_place=sample.has_place)
 
 
-def sampled_entities(catalog: Catalog, view: BoundView, count: int) -> list[Sampled]:
+def sampled_entities(catalog: Catalog, view: BoundView, count: int) -> Sample:
     """Read a sample of entities, on both sides. Raises MisuseError for a view of a store that keeps every change."""
     store = store_of(view.view)
     if store.keeps_every_change:
@@ -92,10 +102,11 @@ def sampled_entities(catalog: Catalog, view: BoundView, count: int) -> list[Samp
     with closing(catalog.servers.open_source()) as connection:
         rows = _sample(connection, view, count)
     wanted, refused = _wanted(store, view, rows)
-    shown = _found(store, catalog.access(store), view, list(wanted))
+    found = _found(store, catalog.access(store), view, list(wanted))
+    shown = found or {}
     names = [column.name for column in view.table.columns if column.name in view.needed]
     of_key = {key: dict(zip(names, row, strict=True)) for key, row in zip(_keys(view, rows), rows, strict=True)}
-    return [
+    entities = [
         Sampled(
             key=(name := render_key(key, view.key)),
             row=of_key.get(key, {}),
@@ -105,6 +116,7 @@ def sampled_entities(catalog: Catalog, view: BoundView, count: int) -> list[Samp
         )
         for key, content in wanted.items()
     ]
+    return Sample(entities=entities, has_place=found is not None)
 
 
 def _sample(connection: Connection, view: BoundView, count: int) -> list[Row]:
@@ -115,11 +127,11 @@ def _sample(connection: Connection, view: BoundView, count: int) -> list[Row]:
     return view.derived.fetch(connection, columns, where_all(view.condition), behind)
 
 
-def _found(store: Store, access: Access, view: BoundView, keys: list[Key]) -> dict[Key, Content]:
-    """Return what readers find, whatever the declaration that made it."""
+def _found(store: Store, access: Access, view: BoundView, keys: list[Key]) -> dict[Key, Content] | None:
+    """Return what readers find, whatever the declaration that made it; None where the store has no place of it."""
     present = store.as_stored(access, view)
     if present is None:
-        return {}
+        return None
     with closing(store.reader(access, present)) as reader:
         return {row.key: store.printable(present, row.content) for row in reader.rows(keys)}
 

@@ -19,7 +19,7 @@ import structlog
 from elasticsearch import Elasticsearch
 
 from projectors.stores import PlaceRefusedError
-from projectors.stores.elasticsearch.requests import Refused, ask
+from projectors.stores.elasticsearch.requests import Refused, ask, unrefused
 from projectors.stores.elasticsearch.views import SearchIndex
 from projectors.stores.owners import NOBODY, Claimant, PlaceOwner, refusal, why_not_dropped
 from projectors.views import BoundView
@@ -195,6 +195,13 @@ def _notes(content: Mapping[str, Any], prefix: str) -> list[str]:
 
 def _taking_off(index: str, note: str) -> str:
     return f"POST /_aliases {orjson.dumps({'actions': [{'remove': {'index': index, 'alias': note}}]}).decode()}"
+
+
+def is_made(client: Elasticsearch, view: BoundView) -> bool:
+    """Return whether there is an index where the view is read. Raises StoreError, StoreUnavailableError."""
+    reads = IndexNames(view).reads
+    with unrefused("looking for an index"):
+        return bool(ask(client, "looking for an index", "GET", f"{path(reads)}/_mapping?ignore_unavailable=true"))
 
 
 def replaced_fields(client: Elasticsearch, view: BoundView) -> list[str]:

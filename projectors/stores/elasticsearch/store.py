@@ -194,6 +194,12 @@ class ElasticsearchStore(Store):
 
         return IndexAdoption(self.connection(access), view, access.claimant())
 
+    def as_stored(self, access: Access, view: BoundView) -> BoundView | None:
+        from projectors.stores.elasticsearch.index import is_made
+
+        with closing(access.section.client()) as client:
+            return view if is_made(client, view) else None
+
     def content(self, view: BoundView, key: Key, values: tuple[Any, ...] | bytes) -> dict[str, Any]:
         from projectors.stores.elasticsearch.documents import document_of
 
