@@ -370,7 +370,7 @@ def test_check_is_content_with_the_servers_of_the_stack(deployed: Deployed) -> N
 
 
 def test_check_tries_the_functions_of_views_on_rows_of_the_table(deployed: Deployed, tmp_path: Path) -> None:
-    """It names the exception and the line, and no value."""
+    """It names the exception and the line, and no value; also beside a view that its table does not fit."""
     views = f"""
 from viewtail import Entity, IndexTable, RedisJson, SearchIndex
 user = Entity("{SCHEMA}.user")
@@ -385,11 +385,13 @@ views = [
     RedisJson("unknown", user, document=lambda row: {{"at": row["nmae"]}}),
     SearchIndex("strict", user, document=lambda row: {{"name": 1, "nmae": 2}}, fields={{"name": "keyword"}}),
     IndexTable("no_list", user, value="name", each="INT"),
+    IndexTable("misfit", user, value="nmae"),
 ]
 """
     done = Run(tmp_path, views, deployed.environ).command("check", "--json")
     assert done.returncode == 1
     found = {one["what"]: one for one in json.loads(done.stdout)["findings"] if one["where"] == "views"}
+    assert found["view mysql:misfit"]["level"] == "fail"
     some = found["view redis:some, document"]
     assert some["level"] == "warn"
     assert re.match(r"document raised ValueError at views.py:6 \(\d+ of the table's first 100 rows\)", some["seen"])

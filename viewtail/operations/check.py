@@ -17,8 +17,8 @@ from ingest import Orders, SourceAccess, SourceKind
 from ingest.canonical import describe
 from ingest.canonical.rows import TableRows
 from offsets.mysql import OwnSession
-from projectors.binding import functions_read
-from projectors.catalog import Catalog, bound_for, check_source, streams_of, tables_of
+from projectors.binding import Describe, functions_read
+from projectors.catalog import Catalog, bound_for, streams_of, tables_of
 from projectors.copies import refusals
 from projectors.function_columns import paths
 from projectors.projection import Projected, Projections, followed_tables
@@ -118,20 +118,34 @@ def is_well(findings: Sequence[Finding]) -> bool:
 def _views(checked: Checked, views: Sequence[View], away: Set[str]) -> list[Finding]:
     """`away`: the stores that do not answer, which is a finding already. They are not waited for again."""
     try:
-        check_source(checked.kind, views)
         with closing(open_session(checked.source.address(), role="source")) as connection:
-            bound = bound_for(checked.kind, views, partial(describe, connection), checked.masks)
+            describing = partial(describe, connection)
+            bound, wrong = _bound(checked, views, describing)
             fit = [ok("views", f"view {view.id}", f"fits its table{_functions(view)}") for view in bound]
             fit += unmasked_findings(bound)
             fit += [finding for view in bound for finding in (*_remarks(view), *_tried(connection, view))]
         indexes = list(index_findings(checked.source, bound))
         kept = _kept_by_others(checked, bound, away)
-        return fit + indexes + kept + _beside(checked, bound) + _refilled(checked, bound, away)
-    except DeclarationError as error:
-        problems = (line.partition(": ") for line in str(error).splitlines())
-        return [fail("views", what, seen, "the view cannot work", "change views.py") for what, _, seen in problems]
+        return wrong + fit + indexes + kept + _beside(checked, bound) + _refilled(checked, bound, away)
     except ViewtailError:
         return []  # the source was not reachable, which is a finding already
+
+
+def _bound(checked: Checked, views: Sequence[View], describing: Describe) -> tuple[list[BoundView], list[Finding]]:
+    """Return the views that fit their tables, each by itself where not all do, and everything that is wrong."""
+    try:
+        return bound_for(checked.kind, views, describing, checked.masks), []
+    except DeclarationError as error:
+        lines = str(error).splitlines()
+    bound = list[BoundView]()
+    for view in views:
+        try:
+            bound += bound_for(checked.kind, [view], describing, checked.masks)
+        except DeclarationError as error:
+            lines += str(error).splitlines()
+    why, mend = "the view cannot work", "change views.py"
+    problems = (line.partition(": ") for line in lines)
+    return bound, [fail("views", what, seen, why, mend) for what, _, seen in problems]
 
 
 def _sharing(kind: SourceKind, source: SourceAccess, stores: Sequence[str]) -> list[Finding]:
