@@ -405,6 +405,7 @@ class SearchPage:
     total: int  # exact
     took_ms: int  # as the store counts
     hits: list[Hit]
+    searched: tuple[str, ...]  # the fields, by their full names, as they were asked for
 
 
 NOTHING_HELD = Held(None, None)

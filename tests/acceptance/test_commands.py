@@ -291,6 +291,7 @@ def test_search_finds_documents_page_by_page(deployed: Deployed) -> None:
     done = deployed.command("search", "elasticsearch:person", "programmer -bug", "--field", "about")
     assert done.stdout.splitlines()[1].split("\t")[0] == "1"
     assert "hits 1 to 1 of 1" in done.stderr
+    assert "no hits in name, about, " in deployed.command("search", "elasticsearch:person", "nosuchword").stderr
 
 
 def test_wrong_pages_and_fields_are_refused(deployed: Deployed) -> None:

@@ -532,6 +532,52 @@ def test_search(client: Elasticsearch, towns: BoundView, query: str, fields: lis
         assert hit.document["population"] == int(hit.id) * 1000
 
 
+@pytest.mark.parametrize(
+    ("query", "fields", "found", "searched"),
+    [
+        ("ada mug", None, {"1"}, ("status", "who.name", "who.address.city", "lines.title")),
+        ("turin", ["who.address"], {"2"}, ("who.address.city",)),
+        ("paid kettle", ["status^2", "lines^3"], {"1"}, ("status^2", "lines.title^3")),
+        ("ada", ["lines.title", "who.name.raw"], set(), ("lines.title", "who.name.raw")),
+        ("7", ["lines.amount"], {"2"}, ("lines.amount",)),
+    ],
+)
+def test_a_search_finds_what_is_in_an_object(
+    client: Elasticsearch,
+    name: str,
+    sinks: Make,
+    query: str,
+    fields: list[str] | None,
+    found: set[str],
+    searched: tuple[str, ...],
+) -> None:
+    text = {"type": "text", "fields": {"raw": {"type": "keyword"}}}
+    view = city(
+        name,
+        {
+            "status": "keyword",
+            "who": {"properties": {"name": text, "address": {"properties": {"city": "text"}}}},
+            "lines": {"properties": {"title": "text", "amount": "integer"}},
+            "notes": {"type": "nested", "properties": {"text": "text"}},
+        },
+        document=lambda row: {},
+    )
+    sink = sinks(view)
+    ada = {"name": "Ada", "address": {"city": "Ulm"}}
+    bob = {"name": "Bob", "address": {"city": "Turin"}}
+    documents = [
+        {"status": "paid", "who": ada, "lines": [{"title": "mug", "amount": 1}, {"title": "kettle", "amount": 2}]},
+        {"status": "open", "who": bob, "lines": [{"title": "mug", "amount": 7}], "notes": [{"text": "ada"}]},
+    ]
+    apply(sink, view, {(n,): Write(10, orjson.dumps(made)) for n, made in enumerate(documents, 1)}, position(100))
+    client.indices.refresh(index=name)
+    page = search(client, view, query, fields=fields)
+    assert {hit.id for hit in page.hits} == found
+    assert page.searched == searched
+    with pytest.raises(MisuseError, match=r"'notes.text' .* mapped as nested"):
+        search(client, view, query, fields=["notes.text"])
+
+
 def test_search_pages(client: Elasticsearch, towns: BoundView) -> None:
     pages = [search(client, towns, "frankfurt | ulm", page=number, size=3, fields=["name"]) for number in (1, 2, 3)]
     assert [len(page.hits) for page in pages] == [3, 1, 0]

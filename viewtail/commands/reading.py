@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Sequence
 
+from projectors.stores import SearchPage
 from projectors.stores.registry import store_of
 from projectors.views import View
 from viewtail.changes.rendering import render_key
@@ -14,6 +15,8 @@ from viewtail.operations.reading import Reader, is_found_in, is_searched
 from viewtail.reading import open_reader
 from viewtail.settings import Settings
 from viewtail.signals import NOTHING_FOUND
+
+MOST_FIELDS = 8  # that a line names
 
 
 def get(loaded: Settings, view: str, key: str, *, as_json: bool) -> int:
@@ -62,9 +65,9 @@ def search(
             for hit in result.hits
         ]
         told = {"total": result.total, "page": page, "size": size, "took_ms": result.took_ms}
-        print_json({"view": reader.view.id, **told, "hits": hits})
+        print_json({"view": reader.view.id, **told, "searched": result.searched, "hits": hits})
         return 0
-    where = f"no hits on page {page}, {result.total} in all" if result.total else "no hits"
+    where = f"no hits on page {page}, {result.total} in all" if result.total else f"no hits in {_in_words(result)}"
     if result.hits:
         rows = [
             beside({"key": hit.id, "score": "" if hit.score is None else f"{hit.score:.2f}"}, hit.document)
@@ -75,6 +78,12 @@ def search(
         where = f"hits {first} to {first + len(result.hits) - 1} of {result.total}"
     print(f"{where}, {result.took_ms} ms", file=sys.stderr)
     return 0
+
+
+def _in_words(result: SearchPage) -> str:
+    """The fields that were searched; an operator may have meant another one."""
+    more = len(result.searched) - MOST_FIELDS
+    return ", ".join(result.searched[:MOST_FIELDS]) + (f" and {more} more fields" if more > 0 else "")
 
 
 def _reader(loaded: Settings, view: str, can_answer: Callable[[View], bool] = lambda _: True) -> Reader:

@@ -49,6 +49,10 @@ KEYS_A_SEARCH = 3_000
 REFRESHED_FOR_S = 5.0
 _KEEP_ALIVE = "5m"  # between two pages of keys
 Found = tuple[Key, dict[str, Any] | None]  # a document as _mget and _search return it
+_NESTED = (
+    "is mapped as nested, which Elasticsearch searches with a nested query alone. Ask Elasticsearch, or map it as an "
+    'object: {"properties": {...}}'
+)
 _TEXTUAL = ("text", "match_only_text", "keyword", "constant_keyword", "wildcard", "search_as_you_type")
 
 
@@ -167,12 +171,14 @@ class DocumentReader(ViewReader):
         """The documents that match `query`, a simple_query_string: words, "phrases", prefix*, -without, this | that.
 
         Every word must be found, each in any of `fields` (name or name^boost; by default all text and keyword fields).
-        Pages count from 1. Raises MisuseError too, for a query of more than LONGEST_QUERY characters without asking: a
-        node may be busy for a minute before it refuses a hundred thousand words."""
+        Those of an object are named in full (customer.name); the object's name means all of them. Pages count from 1.
+        Raises MisuseError too, for a query of more than LONGEST_QUERY characters without asking: a node may be busy for
+        a minute before it refuses a hundred thousand words."""
         _check_page(page, size)
         if len(query) > LONGEST_QUERY:
             raise MisuseError(f"a query of {len(query):,} characters; the longest may have {LONGEST_QUERY:,}")
-        words = {"query": query, "fields": self._searched(fields), "lenient": True, "default_operator": "and"}
+        searched = self._searched(fields)
+        words = {"query": query, "fields": searched, "lenient": True, "default_operator": "and"}
         wanted = {"from": (page - 1) * size, "size": size, "version": True, "track_total_hits": True}
         body = {"query": {"simple_query_string": words}, **wanted}
         try:
@@ -186,7 +192,8 @@ class DocumentReader(ViewReader):
             Hit(id=hit["_id"], score=hit["_score"], version=int(hit["_version"]), document=hit["_source"])
             for hit in answer["hits"]["hits"]
         ]
-        return SearchPage(total=int(answer["hits"]["total"]["value"]), took_ms=int(answer["took"]), hits=hits)
+        total, took_ms = int(answer["hits"]["total"]["value"]), int(answer["took"])
+        return SearchPage(total=total, took_ms=took_ms, hits=hits, searched=tuple(searched))
 
     def close(self) -> None:
         self._client.close()
@@ -204,23 +211,48 @@ class DocumentReader(ViewReader):
 
     def _searched(self, fields: Sequence[str] | None) -> list[str]:
         properties, _ = mapping_of(self.view)
+        leaves = dict(_leaves(properties))
+        textual = [name for name, kind in leaves.items() if kind in _TEXTUAL]
         if fields is None:
-            textual = [name for name, mapping in properties.items() if mapping.get("type") in _TEXTUAL]
-            return textual or list(properties)
+            return textual or list(leaves)
         known = ", ".join(properties)
-        for field in fields:
-            name = field.partition("^")[0]
-            if name not in properties and name.split(".")[0] not in properties:
-                raise MisuseError(f"view {self.view.id} has no field {name!r}; it has {known}")
         if not fields:
             raise MisuseError(f"no field to search; view {self.view.id} has {known}")
-        return list(fields)
+        wanted = list[str]()
+        for field in fields:
+            name = field.partition("^")[0]
+            if not (kinds := _kinds_along(properties, name)):
+                raise MisuseError(f"view {self.view.id} has no field {name!r}; it has {known}")
+            if "nested" in kinds:
+                raise MisuseError(f"field {name!r} of view {self.view.id} {_NESTED}")
+            of_object = [below + field[len(name) :] for below in textual if below.startswith(f"{name}.")]
+            wanted += of_object or [field]
+        return wanted
 
     def _not_there(self, refused: Refused) -> StoreError:
         why = f"reading failed: {refused.status} {refused.kind}: {refused.reason[:300]}"
         if refused.kind == INDEX_GONE:
             why = "Elasticsearch has no index for it yet. Start `viewtail run`, which creates it"
         return StoreError(f"{self._names.label}: {why}")
+
+
+def _leaves(properties: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, str]]:
+    """The fields that hold values, those of objects too, by their full names; with their types."""
+    for name, mapping in properties.items():
+        kind = mapping.get("type", "object")
+        if kind == "object" and "properties" in mapping:
+            yield from _leaves(mapping["properties"], f"{above}{name}.")
+        elif kind != "nested":
+            yield f"{above}{name}", kind
+
+
+def _kinds_along(properties: Mapping[str, Any], name: str) -> list[str]:
+    """The types of the fields that a full name leads through, from the top; none where the first one is not there."""
+    first, _, rest = (name, "", "") if name in properties else name.partition(".")
+    if first not in properties:
+        return []
+    mapping = properties[first]
+    return [mapping.get("type", "object"), *_kinds_along(mapping.get("properties", {}), rest)]
 
 
 def _is_same(doc: dict[str, Any] | None, write: Write, line: bytes) -> bool:
