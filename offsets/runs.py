@@ -17,10 +17,14 @@ import orjson
 from offsets.lease import lock_name
 from offsets.mysql import Session, reading, transaction
 from offsets.pauses import this_person
+from viewtail.changes.counting import counted
 from viewtail.servers.sessions import quote
 
 MOST_TEXT = 2000  # characters that are kept of what an operator asked for, and of what came of it
 ADOPTION = "adopt"  # the kind of a run that took over what another tool kept in the view's place
+PAUSED, RESUMED = "pause", "resume"
+REFILL = "refill"  # of a view whose store lost rows of it; nobody asked for it
+KEPT_HOURS = 24  # rows of what happens again and again, of one kind and view
 GOES_ON_WITHIN_H = 24  # what was stopped longer ago begins again
 
 
@@ -203,13 +207,29 @@ def under_way(cursor: Any, database: str, kind: str) -> dict[str, Mapping[str, A
     }
 
 
+def record(session: Session, database: str, kind: str, view: str, what: str, result: str = "") -> None:
+    """Put what was done at once into the record. `view` is '' where it was not done to a view."""
+    with transaction(session, f"recording a {kind}") as cursor:
+        number = insert(cursor, database, kind, view, what, "", RunState.DONE)
+        end(cursor, database, [number], RunState.DONE, {}, result)
+
+
+def record_refill(session: Session, database: str, view: str, why: str) -> None:
+    """Put into this hour's row of the record that a view is backfilled again, since it could not be relied on."""
+
+    def words(progress: Mapping[str, Any]) -> str:
+        return f"backfilled again, {counted(progress['times'], 'times')}"
+
+    with counted_up(session, database, REFILL, view, why, words) as progress:
+        progress["times"] = progress.get("times", 0) + 1
+    forget_but_last(session, database, REFILL, view, KEPT_HOURS)
+
+
 def note_adopted(session: Session, database: str, view: str) -> None:
     """Note that what another tool kept in the view's place is taken over, once."""
     if is_adopted(session, database, view):
         return
-    with transaction(session, "noting that a view is adopted") as cursor:
-        number = insert(cursor, database, ADOPTION, view, "what another tool kept in its place", "", RunState.DONE)
-        end(cursor, database, [number], RunState.DONE, {}, "taken over")
+    record(session, database, ADOPTION, view, "what another tool kept in its place", "taken over")
 
 
 def is_adopted(session: Session, database: str, view: str) -> bool:

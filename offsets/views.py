@@ -17,6 +17,7 @@ from offsets import fan_outs, pipelines, view_parts
 from offsets.fill_keys import key_from_text
 from offsets.mysql import Session, reading, transaction
 from offsets.pauses import OF_VIEW, Pause, pause_of
+from offsets.runs import record_refill
 from viewtail.changes.copy_ids import view_of
 from viewtail.changes.errors import DeclarationError
 from viewtail.changes.tables import Column, Kind
@@ -405,6 +406,8 @@ class ViewStates:
             records = self._records(cursor, views).values()
             moved = [record.name for record in records if record.state in sources and where(record)]
             self.move_in(cursor, event, moved, **values)
+        for view in moved if event is Event.LOST else ():
+            record_refill(self._session, self._database, view, event.value)
         return moved
 
     def lost_for_others(self, views: Collection[str]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -102,6 +103,10 @@ def test_a_paused_tenant_keeps_what_is_shown_of_it_until_it_is_resumed(world: Te
     command(world, "resume", BY_NUMBER, HASH, *OF_2)
     assert world.is_equal() and not records(world)
     assert "is not paused" in command(world, "resume", BY_NUMBER, *OF_2)
+    done = json.loads(command(world, "replays", "--json"))
+    past = {(one["kind"], one["view"], one["what"], one["result"]) for one in done}
+    assert ("pause", BY_NUMBER, "part account_id=2", "an import") in past, past
+    assert ("resume", BY_NUMBER, "part account_id=2", "") in past, past
     world.ask(f"INSERT INTO app.org2_invoice (allowed_id, number) VALUES (6, '{'w' * 60}')")
     world.ask("DELETE FROM app.org2_invoice WHERE allowed_id = 5")
     wait_for("it is kept as any other", world.is_equal)

@@ -158,6 +158,13 @@ def started(shop: Shop, run: Run) -> None:
     wait_for("the views are filled", lambda: shop.is_equal() and run.is_well())
 
 
+def recorded(run: Run) -> list[tuple[str, str, str, str]]:
+    """What was paused and resumed, the oldest first: kind, view, what, why."""
+    past = json.loads(run.command("replays", "--json").stdout)
+    kept = [(one["kind"], one["view"], one["what"], one["result"]) for one in reversed(past)]
+    return [one for one in kept if one[0] in ("pause", "resume")]
+
+
 def test_a_paused_pipeline_stands_still_over_kills_and_restarts_and_loses_nothing(shop: Shop, tmp_path: Path) -> None:
     with running(tmp_path, VIEWS, shop.environment) as run, Writer(shop) as writer:
         wait_for("the views are filled", lambda: state(run, "redis") == "running" and shop.hashes())
@@ -195,6 +202,11 @@ def test_a_paused_pipeline_stands_still_over_kills_and_restarts_and_loses_nothin
         assert run.command("resume", "--all").returncode == 0
         running_already = run.command("resume", "--all")
         assert running_already.returncode == 0 and "is not paused" in running_already.stdout
+        both = ["pipeline mysql", "pipeline redis"]
+        assert [(kind, what, why) for kind, _, what, why in recorded(run)] == [
+            ("pause", "pipeline redis", "its disk is exchanged"), ("resume", "pipeline redis", ""),
+            *(("pause", what, "") for what in both), *(("resume", what, "") for what in both),
+        ]  # fmt: skip
         assert [view(run, f"redis:{NAME}")["state"], view(run, "mysql:user_by_email")["state"]] == ["filled"] * 2
         writer.stop()
         wait_for("the views equal the table", shop.is_equal)
@@ -267,6 +279,10 @@ def test_a_paused_view_gets_nothing_while_others_go_on_and_is_backfilled_when_it
         waited = run.command("wait", "user_by_email", "--within", "20")
         assert waited.returncode == 0, waited.stderr
         assert shop.indexed() == {1: "c"}, "what waits for a view waits for its backfill"
+        assert recorded(run) == [
+            ("pause", "mysql:user_by_email", "the view", "a reader is moved"),
+            ("resume", "mysql:user_by_email", "the view", ""),
+        ]
         shop.sql(f"INSERT INTO {SCHEMA}.user VALUES (3, 'd')")
         wait_for("it gets changes", lambda: shop.indexed() == {1: "c", 3: "d"})
         wait_for("all is well", run.is_well)

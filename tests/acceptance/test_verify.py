@@ -190,6 +190,10 @@ def test_what_was_replayed_halted_or_lost_is_proven_no_more_until_a_pass_proves_
     world.redis.flushall()
     wait_for("the loss is seen", lambda: world.ask(f"{states} 'redis:person' AND proven_at IS NULL"))
     assert proven(world) == {view for view in views if not view.startswith("redis:")}
+    refills = [one for one in json.loads(world.command("replays", "--json").stdout) if one["kind"] == "refill"]
+    assert {one["view"] for one in refills} >= {view for view in views if view.startswith("redis:")}
+    assert {one["what"] for one in refills} == {"its store lost rows of it"}
+    assert all(one["result"].startswith("backfilled again, ") for one in refills), refills
     assert world.verify()["code"] == 0 and proven(world) == views
 
 

@@ -127,7 +127,7 @@ def replay(
 
 
 def replays(context: typer.Context, limit: Limit = 20, json: Json = False) -> int:
-    """List what operators had done to views: replays, verified and repaired views; who, when, what, result."""
+    """List what operators had done: replays, verified, repaired and paused views; who, when, what, result."""
     from viewtail.commands.replay import replays as command
 
     return in_deployments(context.obj, command, limit=limit, as_json=json)

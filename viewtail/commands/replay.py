@@ -9,6 +9,7 @@ from contextlib import closing
 from dataclasses import asdict, replace
 
 from offsets.pauses import this_person
+from offsets.runs import PAUSED, REFILL, RESUMED
 from offsets.views import State
 from projectors.catalog import Catalog
 from projectors.views import View
@@ -29,7 +30,10 @@ from viewtail.operations.status import PipelineStatus, ViewStatus, pipelines_now
 from viewtail.operations.version_resets import words
 from viewtail.settings import Settings
 
-KINDS = ("replay", "verify", "repair", "rebuild", "redrive", "clean", "mend", "cascade", "archive", "restore")
+KINDS = (
+    *("replay", "verify", "repair", "rebuild", "redrive", PAUSED, RESUMED, "clean", "mend", "cascade", REFILL),
+    *("archive", "restore"),
+)
 LOOK_EVERY_S = 0.5
 
 
@@ -135,7 +139,7 @@ def replays(loaded: Settings, *, limit: int, as_json: bool) -> int:
         )
         print_rows([dict(zip(titles, row, strict=True)) for row in rows])
     else:
-        print("nothing was replayed, verified or repaired yet")
+        print("nothing was replayed, verified, repaired or paused yet")
     return 0
 
 

@@ -22,7 +22,7 @@ from typing import Any
 
 import structlog
 
-from offsets.runs import counted_up, forget_but_last, is_adopted
+from offsets.runs import KEPT_HOURS, counted_up, forget_but_last, is_adopted
 from projectors.catalog import Catalog
 from projectors.pipeline_run import PipelineRun
 from projectors.proving.cascades import Looks
@@ -60,7 +60,6 @@ ROUNDS_WAIT_S = 10.0  # while cascades are looked for; what took longer is follo
 FILTERED_REST_S = 15.0  # between rounds, where the source may put other rows into a table and not tell it
 FILTERS_AGAIN_AFTER_S = 300.0  # the source is asked for them
 KEPT_RUNS = 5  # passes of one view that stay in the record
-KEPT_HOURS = 24  # of what was mended as it changed
 KIND, MENDED, CASCADED = "clean", "mend", "cascade"
 _WHATS = {
     MENDED: "what changed a moment ago, in an hour",

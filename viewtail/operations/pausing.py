@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 
 from ingest.canonical.tables import row_estimates
-from offsets import pauses
+from offsets import pauses, runs
 from offsets.copies import Copies
 from offsets.mysql import Session
 from offsets.views import Event, State, ViewStates
@@ -53,7 +53,9 @@ def pause_views(catalog: Catalog, views: Sequence[View], *, by: str, reason: str
     def pause(session: Session, pipeline: PipelineStatus, view: View) -> bool | None:
         return Copies(session, catalog.database, pipeline.name).pause(view.id, by, given)
 
-    return [_moved(catalog, view, known, pause) for view, known in _kept(catalog, views)]
+    paused = [_moved(catalog, view, known, pause) for view, known in _kept(catalog, views)]
+    _record(catalog, runs.PAUSED, paused, given)
+    return paused
 
 
 def resume_views(catalog: Catalog, views: Sequence[View]) -> list[PausedView]:
@@ -63,11 +65,19 @@ def resume_views(catalog: Catalog, views: Sequence[View]) -> list[PausedView]:
         return bool(ViewStates(session, catalog.database, pipeline.name).move(Event.RESUMED, [view.id]))
 
     resumed = [_moved(catalog, view, known, resume) for view, known in _kept(catalog, views)]
+    _record(catalog, runs.RESUMED, resumed)
     by_id = {view.id: view for view in views}
     return [
         replace(view, row_estimate=_row_estimate(catalog, by_id[view.view])) if view.outcome is Outcome.DONE else view
         for view in resumed
     ]
+
+
+def _record(catalog: Catalog, kind: str, views: Sequence[PausedView], reason: str | None = None) -> None:
+    with closing(catalog.session()) as session:
+        for view in views:
+            if view.outcome is Outcome.DONE:
+                runs.record(session, catalog.database, kind, view.view, "the view", reason or "")
 
 
 def _kept(catalog: Catalog, views: Sequence[View]) -> list[tuple[View, Sequence[PipelineStatus]]]:
@@ -109,6 +119,10 @@ def pause_pipelines(catalog: Catalog, chosen: Sequence[PipelineStatus], *, by: s
     if chosen:
         with closing(catalog.session()) as session:
             pauses.pause(session, catalog.database, [pipeline.name for pipeline in chosen], by, reason)
+            for pipeline in chosen:
+                if pipeline.paused is None:
+                    what = f"pipeline {pipeline.name}"
+                    runs.record(session, catalog.database, runs.PAUSED, "", what, reason or "")
 
 
 def resume_pipelines(catalog: Catalog, chosen: Sequence[PipelineStatus]) -> None:
@@ -116,6 +130,9 @@ def resume_pipelines(catalog: Catalog, chosen: Sequence[PipelineStatus]) -> None
     if chosen:
         with closing(catalog.session()) as session:
             pauses.resume(session, catalog.database, [pipeline.name for pipeline in chosen])
+            for pipeline in chosen:
+                if pipeline.paused is not None:
+                    runs.record(session, catalog.database, runs.RESUMED, "", f"pipeline {pipeline.name}")
 
 
 def chosen_pipelines(catalog: Catalog, names: Sequence[str] | None) -> list[PipelineStatus]:

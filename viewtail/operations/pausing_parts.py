@@ -12,6 +12,7 @@ from math import inf
 from threading import Event
 
 from ingest.canonical.parts import exists
+from offsets import runs
 from offsets.copies import Copies
 from offsets.keepers import known_views
 from offsets.view_parts import PartRecord, PartState, ViewParts
@@ -80,6 +81,7 @@ def pause(catalog: Catalog, view: View, given: str, *, by: str, reason: str | No
                     f"the table. First end that: viewtail rebuild {view.id} --abort, or wait until `viewtail status` "
                     "shows none"
                 )
+        runs.record(parts.session, catalog.database, runs.PAUSED, view.id, f"part {given}", reason or "")
     return None, part
 
 
@@ -90,6 +92,8 @@ def resume(catalog: Catalog, view: View, part: Part) -> bool:
         for record in found:
             if record.state is PartState.PAUSED:
                 parts.resume(record)
+        if any(record.state is PartState.PAUSED for record in found):
+            runs.record(parts.session, catalog.database, runs.RESUMED, view.id, f"part {found[0].given}")
         return bool(found)
 
 
