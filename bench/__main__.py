@@ -32,7 +32,19 @@ from bench.live import Latency
 from bench.masking import Masking
 from bench.measured import peak_memory_mib
 from bench.operators import Operators, Rebuilds
-from bench.page import BINLOG, CLEANER, DOCUMENTS, ENTITIES, OPERATORS, REBUILT, TOPICS, operated, page, section
+from bench.page import (
+    BINLOG,
+    CLEANER,
+    CONSOLE,
+    DOCUMENTS,
+    ENTITIES,
+    OPERATORS,
+    REBUILT,
+    TOPICS,
+    operated,
+    page,
+    section,
+)
 from bench.polling import Polling
 from bench.pushing import Pushing
 from bench.setting import (
@@ -87,7 +99,7 @@ SECTIONS = {
     "operators": OPERATORS,
     "rebuilds": REBUILT,
     "cleaner": CLEANER,
-    "console": OPERATORS,
+    "console": CONSOLE,
     "polling": ENTITIES,
     "commands": ENTITIES,
     "datastore": ENTITIES,
@@ -124,7 +136,7 @@ class Bench:
         self.decoded: list[decode.Workload] = []
         self.started: list[starts.Told] = []
         self.noted: dict[str, tuple[list[Line], list[Told]]] = {
-            name: ([], []) for name in (OPERATORS, REBUILT, CLEANER, ENTITIES, DOCUMENTS)
+            name: ([], []) for name in (OPERATORS, REBUILT, CLEANER, ENTITIES, DOCUMENTS, CONSOLE)
         }
 
     def line(self, work: str, unit: str, reference: str, goal: float) -> Line:
@@ -346,7 +358,7 @@ class Bench:
 
     def console(self) -> None:
         """What the console costs live changes."""
-        self._note(OPERATORS, Consoled(self.setting, self.sizes, self.rounds))
+        self._note(CONSOLE, Consoled(self.setting, self.sizes, self.rounds))
 
     def polling(self) -> None:
         """The polling source, beside the tailer."""

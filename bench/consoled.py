@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import statistics
 import subprocess
 import sys
 import threading
@@ -13,6 +14,7 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import count, cycle
+from typing import TypeAlias
 
 import redis
 
@@ -31,6 +33,7 @@ _PAGES = ("/", "/view/{store}/{name}", "/", "/view/{store}/{name}/rows", "/", "/
 _WHY = ("/view/{store}/{name}/why?key=100000001",)  # a change of long ago: the newest binlog is read back
 _VIEW = {"mysql": "index_name", "redis": "narrow"}
 _LIVE_FROM = 100_000_000
+_Other: TypeAlias = Callable[[], AbstractContextManager[None]]
 
 
 @dataclass(eq=False)
@@ -50,34 +53,43 @@ class Consoled:
         for store, view in _VIEW.items():
             prepare(self.setting)
             redis.Redis(port=self.setting.redis.port).flushall()
-            pages = self._lines(store, f"{A_SECOND} pages a second of the console")
-            spins = self._lines(store, f"a process that only spins, {A_SECOND} times {1000 * SPIN_S:.0f} ms a second")
-            whys = self._lines(store, "one `why` a second in the console")
             with live.worker(self.setting, store), self._console() as url:
+                pages = partial(self._asked, url, store, view, A_SECOND, _PAGES, self._pages_s)
+                whys = partial(self._asked, url, store, view, 1, _WHY, self._whys_s)
                 self._live(store, live.WARM_S)
-                for number in range(self.rounds):
-                    say(f"the console, {store}, round {number + 1} of {self.rounds}")
-                    self._beside(store, pages, partial(self._asked, url, store, view, A_SECOND, _PAGES, self._pages_s))
-                    self._beside(store, spins, self._spinning)
-                    self._beside(store, whys, partial(self._asked, url, store, view, 1, _WHY, self._whys_s))
+                self._measure(store, pages, whys)
         for what, took_s in {"a page": self._pages_s, "`why`": self._whys_s}.items():
             took = sorted(took_s)
             found = f"{1000 * took[len(took) // 2]:.0f} ms, {1000 * took[int(len(took) * 0.99)]:.0f} ms"
             self.told.append((f"{what} of the console, p50 and p99 of {len(took)}", found, "", ""))
 
-    def _lines(self, store: str, what: str) -> tuple[Line, Line]:
-        p50, p99 = (Line(f"live beside {what}, {of}: {store}", "ms", "alone", 1 + COST) for of in ("p50", "p99"))
-        self.lines += [p50, p99]
-        return p50, p99
+    def _measure(self, store: str, pages: _Other, whys: _Other) -> None:
+        beside = f"live beside {A_SECOND} pages a second of the console"
+        p50 = Line(f"{beside}, p50: {store}", "ms", "alone", 1 + COST)
+        p99 = Line(f"{beside}, p99: {store}", "ms", "alone", 1 + COST)
+        of_any = Line(f"the same: {store}", "ms", "beside a process that spins", 1 + COST)
+        self.lines += [p50, p99, of_any]
+        ratios = list[float]()
+        for number in range(self.rounds):
+            say(f"the console, {store}, round {number + 1} of {self.rounds}")
+            found, alone = self._beside(store, pages)
+            p50.add(found.p50_ms, alone.p50_ms)
+            p99.add(found.p99_ms, alone.p99_ms)
+            of_any.add(found.p99_ms, self._beside(store, self._spinning)[0].p99_ms)
+            found, alone = self._beside(store, whys)
+            ratios.append(found.p99_ms / alone.p99_ms)
+        ratio = f"{statistics.median(ratios):.1f} ({min(ratios):.1f} to {max(ratios):.1f}) times that alone"
+        self.told.append((f"live beside one `why` a second of the console, p99: {store}", ratio, "", ""))
 
-    def _beside(self, store: str, lines: tuple[Line, Line], other: Callable[[], AbstractContextManager[None]]) -> None:
+    def _beside(self, store: str, other: _Other) -> tuple[live.Latency, live.Latency]:
+        """Of changes beside another process, and of those before and behind it."""
         seconds = self.sizes.live_s / self.rounds / 2
         before = self._live(store, seconds / 2)
         with other():
             beside = self._live(store, seconds)
         behind = self._live(store, seconds / 2)
-        lines[0].add(beside.p50_ms, (before.p50_ms + behind.p50_ms) / 2)
-        lines[1].add(beside.p99_ms, (before.p99_ms + behind.p99_ms) / 2)
+        alone = live.Latency((before.p50_ms + behind.p50_ms) / 2, (before.p99_ms + behind.p99_ms) / 2)
+        return beside, alone
 
     def _live(self, store: str, seconds: float) -> live.Latency:
         first, self._next = _LIVE_FROM + self._next, self._next + int(seconds * live.RATE) + 1

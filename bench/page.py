@@ -12,7 +12,7 @@ from bench.projecting import FAKE_BATCH_S
 MOST_MIB = 150
 # What each command measures stands between two comments with its name, and stays when another one is written again.
 BINLOG, TOPICS, OPERATORS, REBUILT, CLEANER = "binlog", "topics", "operators", "rebuilds", "cleaner"
-ENTITIES, DOCUMENTS, PEERS = "entities", "documents", "peers"
+ENTITIES, DOCUMENTS, CONSOLE, PEERS = "entities", "documents", "console", "peers"
 
 TEXT = """# Performance
 
@@ -73,6 +73,15 @@ Where a line of these misses its goal on a machine of two cores:
   Elasticsearch stops for 30 to 100 ms now and then.
 - An idle poller looks at each table ten times a second. A larger `poll_s` makes it cheaper.
 
+## The console
+
+{console}
+
+A page that changes by itself is open meanwhile. On a machine of two cores, which the servers, the pipeline and the
+bench share, any process that computes for 3 ms ten times a second makes the slowest change in a hundred slower: the
+console is held against such a process, too. A `why` reads the newest binlog from its begin, and takes a core as long as
+that lasts.
+
 {peers}
 
 ## The references
@@ -100,7 +109,7 @@ def page(written: str, measured: Mapping[str, str]) -> str:
     """The page: what was measured now, and beside it the sections that are written already."""
     sections = {
         name: _between(name, measured.get(name) or _section(written, name))
-        for name in (BINLOG, TOPICS, OPERATORS, REBUILT, CLEANER, ENTITIES, DOCUMENTS, PEERS)
+        for name in (BINLOG, TOPICS, OPERATORS, REBUILT, CLEANER, ENTITIES, DOCUMENTS, CONSOLE, PEERS)
     }
     return TEXT.format(**sections, fake_ms=FAKE_BATCH_S * 1000, callers_of_many=CALLERS_OF_MANY)
 
