@@ -31,6 +31,10 @@ class Outcome:
     error: ViewtailError | None = None
     held_back: frozenset[str] | None = None  # views that wait when the pipeline is taken next; None: those that do now
 
+    def waiting_next(self, now: frozenset[str]) -> frozenset[str]:
+        """Return the views that wait when the pipeline is taken next; `now`: those that do now."""
+        return now if self.held_back is None else self.held_back
+
 
 DONE, STOPPED = Outcome(End.DONE), Outcome(End.STOPPED)
 

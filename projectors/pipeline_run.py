@@ -197,17 +197,11 @@ def open_run(
         letters.load()
         source = history.reader(kept.followed, life.fits_from)
         pipeline = _loop(catalog, taken, source, history, kept, life, stop)(
-            source=source,
             sink=taken.sink,
-            offsets=taken.offsets,
-            life=life,
             dead_letters=letters,
             watermarks=_watermarks(catalog, identity, taken.owner, stop),
-            open_source=history.open_session,
             raise_epoch_above=partial(catalog.raise_epoch_above, identity),
-            stop=stop,
             check_lease=lease.check,
-            limits=catalog.servers.limits,
             parts=parts,
             observers=[recent, cascades] if is_cleaned else [],
         )
@@ -292,7 +286,7 @@ def _loop(
     life: ViewLife,
     stop: threading.Event,
 ) -> Callable[..., Pipeline]:
-    """The kind of loop that writes to this sink."""
+    """The kind of loop that writes to this sink, from this source."""
     derived = {view.id: kept.records[view.id].id for view in kept.running if view.read_back is not None}
     readable = source if isinstance(source, ReadableBack) else None
     if derived and readable is None:
@@ -309,7 +303,17 @@ def _loop(
         # What a topic has is in it for good: one that is made again is filled again.
         incarnation=str if guard is None else guard.incarnation,
     )
-    return partial(PublishingPipeline if guard is None else GuardedPipeline, derived=reader, fan_outs=fan_outs)
+    return partial(
+        PublishingPipeline if guard is None else GuardedPipeline,
+        source=source,
+        offsets=taken.offsets,
+        life=life,
+        open_source=history.open_session,
+        derived=reader,
+        fan_outs=fan_outs,
+        stop=stop,
+        limits=catalog.servers.limits,
+    )
 
 
 def _never(*_: object) -> Any:

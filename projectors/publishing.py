@@ -93,8 +93,14 @@ class PublishingPipeline(Pipeline):
         failpoints.reach("before write")
         self._write(projected, None)  # a batch is read once: its dead letters are recorded before it is committed
         self.sink.on_passed(batch.watermarks)
-        if not self._written(batch):
-            return
+        if self._written(batch):
+            self._commit_or_stay_open(batch)
+
+    def _commit_or_stay_open(self, batch: Batch) -> None:
+        """Commit with the position behind the batch, or leave the transaction open for what comes.
+
+        It stays open amid one of the source, for a batch that waits already, and where no reader waits for the commit.
+        """
         is_held = self._is_held(batch)
         stays_open = is_held or self._is_followed(batch)
         if batch.end is None or stays_open:
@@ -107,7 +113,8 @@ class PublishingPipeline(Pipeline):
         self.vitals.row_count += batch.row_count
         if is_held:
             self._unsaved = batch.end  # committed with a later batch, or by `save_now`
-            self._idle_saved_at = self._idle_saved_at if self._open_rows else time.monotonic()
+            if not self._open_rows:
+                self._idle_saved_at = time.monotonic()  # `HELD_S` counts from the first batch that is held
         if stays_open:
             self._open_rows += batch.row_count
         if is_held or not stays_open:

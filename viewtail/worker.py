@@ -232,8 +232,7 @@ class Worker:
 
     def _following(self, catalog: Catalog, own: PipelineRun, streamed: Outcome, filled: Outcome) -> Catalog | None:
         """Return what to go on with, by how stream and fillings ended; None: the tables are described again first."""
-        for outcome in (streamed, filled):
-            self._held_back = self._held_back if outcome.held_back is None else outcome.held_back
+        self._held_back = filled.waiting_next(streamed.waiting_next(self._held_back))
         if filled.end is End.ANOTHER_SERVER and not self.stop.is_set():
             assert filled.error is not None
             raise filled.error  # the pipeline restarts, and then goes on or halts

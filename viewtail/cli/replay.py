@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from viewtail.cli.completing import view_names
 from viewtail.cli.each import in_deployments, in_each, require_one_source
 from viewtail.cli.options import All, DryRun, Json, Limit, MaxRows, PartOf, Yes
+
+if TYPE_CHECKING:
+    from viewtail.commands.which_replay import Asked
 
 Replayed = Annotated[
     list[str] | None,
@@ -98,17 +101,10 @@ def replay(
     `viewtail replays` lists what was done, when and by whom.
     """
     from viewtail.commands.replay_keys import How, Selected
-    from viewtail.commands.which_replay import Asked, work_of
+    from viewtail.commands.which_replay import Asked
 
     selected = Selected(
-        keys=key or (),
-        keys_from=keys_from,
-        is_parked=parked,
-        since=since,
-        begin=begin,
-        end=end,
-        where=where,
-        part=part,
+        keys=key or (), keys_from=keys_from, is_parked=parked, since=since, begin=begin, end=end, where=where, part=part
     )
     asked = Asked(
         views=view or (),
@@ -120,10 +116,17 @@ def replay(
         how=How(is_dry_run=dry_run, is_yes=yes, rows_a_second=max_rows_per_second),
         is_awaited=wait,
     )
+    return _do(context.obj, asked)
+
+
+def _do(config: Path | None, asked: Asked) -> int:
+    """Do it in each deployment; the exit code. Raises MisuseError, BadParameter for what does not go together."""
+    from viewtail.commands.which_replay import work_of
+
     work = work_of(asked)
-    if begin is not None:
-        require_one_source(context.obj, "--from")
-    return in_each(context.obj, work)
+    if asked.selected.begin is not None:
+        require_one_source(config, "--from")
+    return in_each(config, work)
 
 
 def replays(context: typer.Context, limit: Limit = 20, json: Json = False) -> int:

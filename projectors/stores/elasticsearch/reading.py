@@ -308,16 +308,14 @@ def present_documents(
     the right to, what was written in the last moments may be left out, too.
 
     Where a key is of one source at a time these are the own source's; with `foreign` also those that say none."""
-    key = key_of(view)
+    key, is_own_alone = key_of(view), view.is_unique_over_sources
     present = present_of(view, has_nobodys=foreign is not None)
-    own = [DELETED, SOURCE, VERSIONS] if view.is_unique_over_sources else False
-    body = {"query": _upto(present, written_upto), "version": True, "_source": has_source or own}
-    body["track_total_hits"] = False
+    body = _search_for(_upto(present, written_upto), has_source=has_source, has_owner=is_own_alone)
     page_size = KEYS_A_PAGE if has_source else IDS_A_PAGE
     try:
         with closing(_sweep(client, path(name), body, page_size, refreshes=refreshes)) as pages:
             for hits in pages:
-                page = [(key(hit["_id"]), hit) for hit in (_own_of(hits, view.source[0]) if own else hits)]
+                page = [(key(hit["_id"]), hit) for hit in (_own_of(hits, view.source[0]) if is_own_alone else hits)]
                 if foreign is not None:
                     _note_foreign(page, foreign)
                 yield [(parsed, hit) for parsed, hit in page if parsed is not None]
@@ -326,6 +324,12 @@ def present_documents(
         raise StoreUnavailableError(
             f"Elasticsearch: sweeping {view.id} failed: {refused.status} {refused.kind}. {RETRIES}"
         ) from None
+
+
+def _search_for(query: dict[str, Any], *, has_source: bool, has_owner: bool) -> dict[str, Any]:
+    """A search that returns versions, and documents: all of them, or the fields that say whose they are, or none."""
+    fields = has_source or ([DELETED, SOURCE, VERSIONS] if has_owner else False)
+    return {"query": query, "version": True, "_source": fields, "track_total_hits": False}
 
 
 def _upto(query: dict[str, Any], sequence_number: int | None) -> dict[str, Any]:
