@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from projectors.catalog import Catalog, bound_to_tables
 from projectors.views import View
@@ -56,4 +56,9 @@ def findings_of(settings: Settings) -> Findings:
     servers, declared = asked.servers(), declared_sources(settings)
     named = sorted({name for names in (declared or {}).values() for name in names} - {servers.source_name})
     seen = collected(servers, [asked.of_source(name).asked_with(QUESTION.once()).servers() for name in named])
-    return compared(seen, declared, servers.database, is_shared_out=servers.kind.is_shared_out)
+    return judged(settings, seen, declared)
+
+
+def judged(settings: Settings, seen: Findings, declared: Mapping[str, Collection[str]] | None) -> Findings:
+    """Add to what was seen of a deployment what its source and `declared`, of `declared_sources`, make of it."""
+    return compared(seen, declared, settings.store_database, is_shared_out=settings.source_kind.is_shared_out)

@@ -16,9 +16,9 @@ from ingest import Margin
 from projectors.servers import Servers
 from viewtail import declarations, settings
 from viewtail.changes.errors import ViewtailError, place_of
+from viewtail.composition import judged
 from viewtail.notifying.notifier import Notifier
 from viewtail.operations.collecting import collected
-from viewtail.operations.findings import Findings, compared
 from viewtail.servers.patience import QUESTION
 from viewtail.shards import Target
 
@@ -86,12 +86,8 @@ class DeploymentWatch:
             self._margins = {self._target.names(name): margin for name, margin in seen.margins.items()}
             self._margins_at = time.monotonic()
         if telling is not None and self._notifier is not None:
-            self._notifier.tell(telling, self._judged(seen))
-
-    def _judged(self, seen: Findings) -> Findings:
-        declared = declarations.declared_sources(self._loaded)
-        is_shared_out = self._servers.kind.is_shared_out
-        return compared(seen, declared, self._servers.database, is_shared_out=is_shared_out)
+            declared = declarations.declared_sources(self._loaded)
+            self._notifier.tell(telling, judged(self._loaded, seen, declared))
 
 
 def end(watches: Sequence[DeploymentWatch]) -> None:

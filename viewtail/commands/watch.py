@@ -25,7 +25,8 @@ from viewtail import declarations, settings
 from viewtail.changes.errors import MisuseError, StoreUnavailableError, ViewtailError, once
 from viewtail.commands.sparkline import History
 from viewtail.commands.status_page import STYLES, shown_age, shown_rate
-from viewtail.operations.findings import Findings, compared
+from viewtail.composition import judged
+from viewtail.operations.findings import Findings
 from viewtail.operations.remarks import remarks, told
 from viewtail.operations.status import PipelineStatus, ViewStatus, each_view, read
 from viewtail.servers.patience import QUESTION
@@ -109,8 +110,7 @@ class _Looking:
             raise session_error(error, self._address, "store") from None
         except (OSError, ValueError) as error:  # of a session that was cut in the midst of an answer
             raise StoreUnavailableError(f"MySQL's answer was cut off: {type(error).__name__}") from None
-        shared_out, database = self._loaded.source_kind.is_shared_out, self._loaded.store_database
-        findings = compared(Findings(pipelines=pipelines), self._declared, database, is_shared_out=shared_out)
+        findings = judged(self._loaded, Findings(pipelines=pipelines), self._declared)
         now = time.monotonic()
         lags = {
             each.name: self.seen.lags.get(each.name, History()).with_one(
