@@ -37,7 +37,7 @@ class Course:
         self._place, self._rows, self._step = place, rows, 1
         self._keys = self._declared()
         self._run = self._started(at_end, stays=stays)
-        self._stores = opened(place, lambda: given.own_session(place))
+        self._stores = opened(place)
         for store in self._stores:
             at_end.callback(store.close)
         self._until_equal()

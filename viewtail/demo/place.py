@@ -14,16 +14,27 @@ from viewtail.servers.patience import COMMAND
 from viewtail.settings import Settings, load
 
 TITLES = {"mysql": "MySQL", "redis": "Redis", "elasticsearch": "Elasticsearch", "kafka": "Kafka"}
+
+
+@dataclass(frozen=True, slots=True)
+class _Declared:
+    """A view: its class, its name by `Names`, and the arguments behind its entity."""
+
+    kind: str
+    name: str
+    arguments: str = ""
+
+
 _DECLARED = {
-    "mysql": 'IndexTable("{prefix}city_by_country", city, value=["country", "population"]),',
-    "redis": 'RedisHash("{prefix}city", city, fields=["name", "country", "population"]),',
-    "elasticsearch": (
-        'SearchIndex("{prefix}cities", city, fields={{\n'
-        '        "name": "text", "other_names": "text", "country": "keyword", "population": "long"}}),'
+    "mysql": _Declared("IndexTable", "{prefix}city_by_country", ', value=["country", "population"]'),
+    "redis": _Declared("RedisHash", "{prefix}city", ', fields=["name", "country", "population"]'),
+    "elasticsearch": _Declared(
+        "SearchIndex",
+        "{prefix}cities",
+        ', fields={\n        "name": "text", "other_names": "text", "country": "keyword", "population": "long"}',
     ),
-    "kafka": 'Topic("{rows}.city", city),',
+    "kafka": _Declared("Topic", "{rows}.city"),
 }
-_IMPORTED = {"mysql": "IndexTable", "redis": "RedisHash", "elasticsearch": "SearchIndex", "kafka": "Topic"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,8 +47,7 @@ class Names:
 
     def view(self, store: str) -> str:
         """The name of the view in a store."""
-        known = {"mysql": "city_by_country", "redis": "city", "elasticsearch": "cities"}
-        return f"{self.rows}.city" if store == "kafka" else self.prefix + known[store]
+        return _DECLARED[store].name.format(rows=self.rows, prefix=self.prefix)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,11 +80,10 @@ class Place:
 
     def declare(self) -> str:
         """Write the declarations, and return their text."""
-        names = ", ".join(sorted(["Entity", *(_IMPORTED[store] for store in self.stores)]))
-        views = "\n".join(
-            f"    {_DECLARED[store].format(prefix=self.names.prefix, rows=self.names.rows)}" for store in self.stores
-        )
-        text = f'from viewtail import {names}\n\ncity = Entity("{self.names.rows}.city")\n\nviews = [\n{views}\n]\n'
+        views = {self.names.view(store): _DECLARED[store] for store in self.stores}
+        names = ", ".join(sorted(["Entity", *(view.kind for view in views.values())]))
+        lines = "\n".join(f'    {view.kind}("{name}", city{view.arguments}),' for name, view in views.items())
+        text = f'from viewtail import {names}\n\ncity = Entity("{self.names.rows}.city")\n\nviews = [\n{lines}\n]\n'
         (self.folder / f"{self.module}.py").write_text(text)
         return text
 

@@ -8,11 +8,9 @@ from collections.abc import Callable, Mapping
 from contextlib import closing
 from typing import Any, Protocol
 
-import pymysql
-
+from viewtail.demo.given import own_session
 from viewtail.demo.place import TITLES, Place
 from viewtail.demo.rows import Cities, City
-from viewtail.settings import Settings
 
 
 class Store(Protocol):
@@ -33,12 +31,13 @@ class Store(Protocol):
 
 
 class IndexTableStore:
-    """The index table in MySQL; it takes a session whose every statement is a transaction."""
+    """The index table in MySQL."""
 
     name = "mysql"
 
-    def __init__(self, connection: pymysql.Connection[Any], database: str, view: str) -> None:
-        self._connection, self._table = connection, f"{database}.{view}"
+    def __init__(self, place: Place) -> None:
+        self._connection, self._table = own_session(place), f"{place.names.own}.{place.names.view(self.name)}"
+        self._connection.autocommit(True)  # a SELECT sees what is committed by then
         self.question = f"SELECT * FROM {self._table} WHERE id = {{key}}"
 
     def cities(self, keys: list[int]) -> Cities:
@@ -62,10 +61,10 @@ class RedisStore:
 
     name = "redis"
 
-    def __init__(self, settings: Settings, view: str) -> None:
-        self._client: Any = settings.redis.client()  # type: ignore[attr-defined]  # a section of a store
-        self._view = view
-        self.question = f"HGETALL {view}:{{key}}"
+    def __init__(self, place: Place) -> None:
+        self._client: Any = place.settings().redis.client()  # type: ignore[attr-defined]  # a section of a store
+        self._view = place.names.view(self.name)
+        self.question = f"HGETALL {self._view}:{{key}}"
 
     def cities(self, keys: list[int]) -> Cities:
         pipe = self._client.pipeline(transaction=False)
@@ -87,10 +86,10 @@ class ElasticsearchStore:
 
     name = "elasticsearch"
 
-    def __init__(self, settings: Settings, view: str) -> None:
-        self._client: Any = settings.elasticsearch.client()  # type: ignore[attr-defined]
-        self._view = view
-        self.question = f"GET {view}/_doc/{{key}}"
+    def __init__(self, place: Place) -> None:
+        self._client: Any = place.settings().elasticsearch.client()  # type: ignore[attr-defined]
+        self._view = place.names.view(self.name)
+        self.question = f"GET {self._view}/_doc/{{key}}"
 
     def cities(self, keys: list[int]) -> Cities:
         answer = self._client.mget(index=self._view, ids=[str(key) for key in keys])
@@ -109,10 +108,10 @@ class TopicStore:
 
     name = "kafka"
 
-    def __init__(self, settings: Settings, topic: str) -> None:
-        self._options: Mapping[str, Any] = settings.kafka.client()  # type: ignore[attr-defined]
-        self._topic = topic
-        self.question = f"the newest message of {topic}"
+    def __init__(self, place: Place) -> None:
+        self._options: Mapping[str, Any] = place.settings().kafka.client()  # type: ignore[attr-defined]
+        self._topic = place.names.view(self.name)
+        self.question = f"the newest message of {self._topic}"
         self._newest: dict[int, City] = {}
         self._stop = threading.Event()
         self._error: BaseException | None = None
@@ -161,22 +160,17 @@ class TopicStore:
         self._newest[row["id"]] = City(row["country"], row["population"])
 
 
-def opened(place: Place, connect: Callable[[], pymysql.Connection[Any]]) -> list[Store]:
-    """A client of each store that is shown; `connect` opens a session on the server of the index tables."""
-    settings, found = place.settings(), list[Store]()
-    for store in place.stores:
-        view = place.names.view(store)
-        if store == "mysql":
-            connection = connect()
-            connection.autocommit(True)
-            found.append(IndexTableStore(connection, place.names.own, view))
-        elif store == "redis":
-            found.append(RedisStore(settings, view))
-        elif store == "elasticsearch":
-            found.append(ElasticsearchStore(settings, view))
-        else:
-            found.append(TopicStore(settings, view))
-    return found
+_OPENED: dict[str, Callable[[Place], Store]] = {
+    "mysql": IndexTableStore,
+    "redis": RedisStore,
+    "elasticsearch": ElasticsearchStore,
+    "kafka": TopicStore,
+}
+
+
+def opened(place: Place) -> list[Store]:
+    """A client of each store that is shown."""
+    return [_OPENED[name](place) for name in place.stores]
 
 
 def title(store: Store) -> str:
