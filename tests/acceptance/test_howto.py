@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 import shlex
-import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -24,7 +23,7 @@ from stack import Server
 from tests.support import shop_of_pages
 from tests.support.asking import ask
 from tests.support.indices import Indices
-from tests.support.pages import Step, missing_lines, steps_of
+from tests.support.pages import PageReader, Step, steps_of
 from tests.support.running import Run, wait_for
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
@@ -48,7 +47,7 @@ NOT_RUN = ("pipx install ",)  # tests/acceptance/test_distribution.py installs v
 pytestmark = [pytest.mark.mysql, pytest.mark.redis, pytest.mark.elasticsearch, pytest.mark.slow]
 
 
-class Reader:
+class Reader(PageReader):
     """Somebody with the servers that the pages name, and a folder."""
 
     def __init__(self, mysql: Server, cache: Server, search: Server, folder: Path) -> None:
@@ -72,18 +71,11 @@ class Reader:
             self.run.start()
             wait_for("it is at work, as somebody who types the next command sees it", self.run.is_filled)
         elif f"{step.command} ".startswith(LOOKS) and "--repair" not in step.command:
-            wait_for(f"$ {step.command}", lambda: self._shows(step))
+            wait_for(f"$ {step.command}", lambda: self.shows(step))
         else:
-            self._shows(step)
+            self.shows(step)
             if step.command.startswith("viewtail pause "):
                 wait_for("its process has seen it", lambda: "pipeline paused" in self.run.log)
-
-    def _shows(self, step: Step) -> bool:
-        code, output = self._done(step.command)
-        missing = missing_lines(step.shown, output)
-        assert not missing, f"$ {step.command}\nnot there: {missing}\n{output}"
-        assert step.shown or code == 0, f"$ {step.command}\n{output}"
-        return True
 
     def _set(self, lines: str) -> None:
         for line in lines.splitlines():
@@ -91,35 +83,16 @@ class Reader:
                 export, _, setting = line.partition(" ")
                 assert export == "export", line
                 name, _, value = setting.partition("=")
-                self.settings[name] = self._translated(value)
+                self.settings[name] = self.translated(value)
 
-    def _translated(self, text: str) -> str:
-        """What a page writes, as it is here. Everything else in a command is run as it stands."""
-        for written, here in {
+    def places(self) -> dict[str, str]:
+        return {
             "mysql -h db1": shlex.join(stack.mysql.client(self.mysql)),
             "redis-cli -h cache": shlex.join(stack.redis.client(self.cache)),
             "@db1": f"@{self.mysql.host}:{self.mysql.port}",
             "redis://cache": self.cache.url,
             "http://search:9200": self.search.url,
-        }.items():
-            text = text.replace(written, here)
-        return text
-
-    def _done(self, command: str) -> tuple[int, str]:
-        if command.startswith("viewtail "):
-            done = self.run.command(*shlex.split(command)[1:])
-        else:
-            done = subprocess.run(
-                ["bash", "-c", self._translated(command)],
-                cwd=self.run.folder,
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                text=True,
-                timeout=60,
-                check=False,
-            )
-        assert "Traceback" not in done.stderr and "a fault in viewtail" not in done.stderr, done.stderr
-        return done.returncode, done.stdout + done.stderr
+        }
 
 
 @pytest.fixture

@@ -25,7 +25,7 @@ import stack.redis
 from stack import Server
 from tests.support.asking import ask
 from tests.support.indices import Indices
-from tests.support.pages import Step, missing_lines, steps_of
+from tests.support.pages import PageReader, Step, missing_lines, steps_of
 from tests.support.proxy import Proxy
 from tests.support.running import Run, wait_for
 from tests.support.small_disk import SmallDisk
@@ -57,7 +57,7 @@ def views_of_the_page() -> str:
 # -- the shop of the page ---------------------------------------------------------------------------------------------
 
 
-class Shop:
+class Shop(PageReader):
     """The servers that the page names, a running viewtail, and a folder with views.py."""
 
     def __init__(self, db1: Server, db2: Server, cache: Server, disk: SmallDisk, search: Server, folder: Path) -> None:
@@ -77,7 +77,6 @@ class Shop:
         }
         self.run = Run(folder, views_of_the_page(), environment)
 
-    # What the page writes, and what it is here. Everything else in a command is run as it stands.
     def places(self) -> dict[str, str]:
         return {
             "mysql -h db1": shlex.join(stack.mysql.client(self.db1)),
@@ -104,41 +103,11 @@ class Shop:
             assert service == "viewtail"
             self.systemctl(what)
         elif step.command.startswith(LOOKS) or step.command == "viewtail verify":
-            wait_for(f"$ {step.command}", lambda: self._shows(step))
+            wait_for(f"$ {step.command}", lambda: self.shows(step))
         else:
-            code, output = self._done(step.command)
+            code, output = self.done(step.command)
             assert code == 0, f"$ {step.command}\n{output}"
             assert missing_lines(step.shown, output) == [], f"$ {step.command}\n{output}"
-
-    def _shows(self, step: Step) -> bool:
-        _, output = self._done(step.command)
-        missing = missing_lines(self._here(step.shown), output)
-        assert not missing, f"not there: {missing}\n{output}"
-        return True
-
-    def _here(self, shown: tuple[str, ...]) -> tuple[str, ...]:
-        return tuple(self._translated(line) for line in shown)
-
-    def _translated(self, text: str) -> str:
-        for written, here in self.places().items():
-            text = text.replace(written, here)
-        return text
-
-    def _done(self, command: str) -> tuple[int, str]:
-        if command.startswith("viewtail "):
-            done = self.run.command(*shlex.split(command)[1:])
-        else:
-            done = subprocess.run(
-                ["bash", "-c", self._translated(command)],
-                cwd=self.folder,
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                text=True,
-                timeout=60,
-                check=False,
-            )
-        assert "Traceback" not in done.stderr and "a fault in viewtail" not in done.stderr, done.stderr
-        return done.returncode, done.stdout + done.stderr
 
     def _edit(self, lines: tuple[str, ...]) -> None:
         """Replace each `-` line of views.py by the `+` line behind it."""

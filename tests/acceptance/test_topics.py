@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
+import pytest
 from confluent_kafka.admin import AdminClient
 
 from projectors.failpoints import COMMIT_STEPS
@@ -28,10 +29,10 @@ AGAIN = '"view":"kafka:topic_deleted.user","rows":'  # of the log, when it is fi
 
 @contextmanager
 def published(
-    name: str, mysql: Server, kafka: Server, folder: Path, users: int = 0
+    name: str, mysql: Server, kafka: Server, folder: Path, users: int = 0, delivery: str = "exactly_once"
 ) -> Iterator[tuple[TopicWorld, Run]]:
     """A world and the run of its views, which knows where it begins; behind it everything is compared."""
-    world = TopicWorld(mysql, kafka, name)
+    world = TopicWorld(mysql, kafka, name, delivery=delivery)
     world.drop()
     world.make(users)
     with running(folder, world.views, world.environment) as run:
@@ -131,7 +132,7 @@ def test_a_broker_that_hangs_is_waited_for(mysql_server: Server, harmed_kafka: S
                 time.sleep(PAUSED_S)  # how long it hangs; nothing is awaited here
             finally:
                 harmed_kafka.resume()
-            wait_for("a change of now is published", lambda: _is_near(world))
+            wait_for("a change of now is published", lambda: is_near(world))
 
 
 def test_each_change_comes_once_when_the_disk_of_the_broker_was_full(
@@ -141,15 +142,16 @@ def test_each_change_comes_once_when_the_disk_of_the_broker_was_full(
         wait_for("the views are filled", world.is_filled)
         world.disk = disk_of_harmed_kafka
         with TopicWriters(world, 6, threads=1):
-            wait_for("a change of now is published", lambda: _is_near(world))
+            wait_for("a change of now is published", lambda: is_near(world))
             assert world.fill_the_disk(20.0), "the broker went on without room: nothing was tried here"
-            wait_for("a change of now is published", lambda: _is_near(world))
+            wait_for("a change of now is published", lambda: is_near(world))
 
 
+@pytest.mark.parametrize("delivery", ["exactly_once", "at_least_once"])
 def test_a_tailer_that_wakes_up_after_another_took_over_publishes_nothing(
-    mysql_server: Server, kafka_server: Server, tmp_path: Path
+    delivery: str, mysql_server: Server, kafka_server: Server, tmp_path: Path
 ) -> None:
-    with published("topic_zombie", mysql_server, kafka_server, tmp_path, users=100) as (world, run):
+    with published(f"zombie_{delivery}", mysql_server, kafka_server, tmp_path, 100, delivery) as (world, run):
         wait_for("the views are filled", world.is_filled)
         (tmp_path / "second").mkdir()
         with TopicWriters(world, 4, threads=1), running(tmp_path / "second", world.views, world.environment) as second:
@@ -159,14 +161,14 @@ def test_a_tailer_that_wakes_up_after_another_took_over_publishes_nothing(
             for pid in zombies:
                 os.kill(pid, signal.SIGSTOP)
             wait_for("the second takes over", lambda: '"state":"running"' in second.log)
-            wait_for("a change of now is published", lambda: _is_near(world))
+            wait_for("a change of now is published", lambda: is_near(world))
             for pid in zombies:
                 os.kill(pid, signal.SIGCONT)
             wait_for("the first stands by", lambda: run.log.count("standby"))
-            wait_for("a change of now is published", lambda: _is_near(world))
+            wait_for("a change of now is published", lambda: is_near(world))
             assert "Traceback" not in run.log + second.log
             assert second.stop() == 0
-            wait_for("a change of now is published", lambda: _is_near(world))
+            wait_for("a change of now is published", lambda: is_near(world))
 
 
 def test_a_topic_that_is_deleted_while_it_is_written_is_made_and_filled_again(
@@ -179,7 +181,7 @@ def test_a_topic_that_is_deleted_while_it_is_written_is_made_and_filled_again(
         wait_for("the pipeline knows where it begins", world.is_taken)
         wait_for("the views are filled", world.is_filled)
         with TopicWriters(world, 5, threads=1):
-            wait_for("a change of now is published", lambda: _is_near(world))
+            wait_for("a change of now is published", lambda: is_near(world))
             admin = AdminClient({"bootstrap.servers": f"{kafka_server.host}:{kafka_server.port}"})
             for future in admin.delete_topics(["topic_deleted.user"]).values():
                 future.result(10)
@@ -194,7 +196,7 @@ def test_a_topic_that_is_deleted_while_it_is_written_is_made_and_filled_again(
     world.drop()
 
 
-def _is_near(world: TopicWorld) -> bool:
+def is_near(world: TopicWorld) -> bool:
     """Whether a change that is committed now comes to its topic."""
     ((number,),) = world.ask(f"SELECT COALESCE(MAX(b), 1000) + 1 FROM {world.name}.pair WHERE a = 'now'")
     world.ask(f"INSERT INTO {world.name}.pair VALUES ('now', {number}, 'v')")

@@ -6,8 +6,6 @@ messages has so anyway, some seconds later: both are compared with mysqlbinlog (
 
 from __future__ import annotations
 
-import os
-import signal
 import subprocess
 import sys
 import time
@@ -17,10 +15,11 @@ from pathlib import Path
 
 from projectors.failpoints import COMMIT_STEPS
 from stack import Server
+from tests.acceptance import test_topics
 from tests.acceptance.test_consumers import EXAMPLES
-from tests.acceptance.test_topics import _is_near
+from tests.acceptance.test_topics import is_near
 from tests.support import topic_log
-from tests.support.running import DIED, Run, clean_environment, running, wait_for
+from tests.support.running import DIED, Run, clean_environment, wait_for
 from tests.support.topic_world import TopicWorld, TopicWriters
 
 STEPS = ("before write", "after write", *COMMIT_STEPS)
@@ -30,19 +29,10 @@ HELD_S = 5.0  # at most, until a message is committed
 @contextmanager
 def published(name: str, mysql: Server, kafka: Server, folder: Path) -> Iterator[tuple[TopicWorld, Run]]:
     """A world whose views are filled; behind it everything is compared."""
-    world = TopicWorld(mysql, kafka, name, delivery="at_least_once")
-    world.drop()
-    world.make(users=100)
-    with running(folder, world.views, world.environment) as run:
-        wait_for("the pipeline knows where it begins", world.is_taken)
-        world.mark_begin()
+    with test_topics.published(name, mysql, kafka, folder, 100, "at_least_once") as (world, run):
         wait_for("the views are filled", world.is_filled)
         yield world, run
-        wait_for("every topic gives its table", world.is_folded)
-        assert run.stop() == 0
-        assert "Traceback" not in run.log
-    assert world.faults() == []
-    world.drop()
+    assert "Traceback" not in run.log
 
 
 def test_each_change_comes_at_least_once_and_in_order_however_a_kill_falls(
@@ -57,7 +47,7 @@ def test_each_change_comes_at_least_once_and_in_order_however_a_kill_falls(
             wait_for(f"it is killed {step}", lambda: run.log.count(DIED) > killed)  # noqa: B023
         run.kill()
         run.start()
-        wait_for("a change of now is published", lambda: _is_near(world))
+        wait_for("a change of now is published", lambda: is_near(world))
     assert world.repeats > 100, "hardly anything was read before it was committed"
 
 
@@ -67,7 +57,7 @@ def test_a_change_is_read_at_once_and_committed_some_seconds_later_or_at_the_end
     with published("least_late", mysql_server, kafka_server, tmp_path) as (world, run):
         time.sleep(HELD_S)  # behind the commit of the filling: nothing is open
         began = time.monotonic()
-        assert _is_near(world)
+        assert is_near(world)
         assert time.monotonic() - began < HELD_S / 2
         assert not _committed(world), "it is committed already: somebody waited for that"
         wait_for("it is committed", lambda: _committed(world))
@@ -89,38 +79,17 @@ def _committed(world: TopicWorld) -> set[tuple[object, ...]]:
     return {key for key in found if key[0] == "now"}
 
 
-def test_a_zombie_adds_no_message_behind_the_one_that_took_over(
-    mysql_server: Server, kafka_server: Server, tmp_path: Path
-) -> None:
-    with published("least_zombie", mysql_server, kafka_server, tmp_path) as (world, run):
-        (tmp_path / "second").mkdir()
-        with TopicWriters(world, 4, threads=1), running(tmp_path / "second", world.views, world.environment) as second:
-            wait_for("the second stands by", lambda: "standby" in second.log)
-            assert run.process is not None
-            zombies = [run.process.pid, *run.workers().values()]
-            for pid in zombies:
-                os.kill(pid, signal.SIGSTOP)
-            wait_for("the second takes over", lambda: '"state":"running"' in second.log)
-            wait_for("a change of now is published", lambda: _is_near(world))
-            for pid in zombies:
-                os.kill(pid, signal.SIGCONT)
-            wait_for("the first stands by", lambda: run.log.count("standby"))
-            wait_for("a change of now is published", lambda: _is_near(world))
-            assert second.stop() == 0
-            wait_for("a change of now is published", lambda: _is_near(world))
-
-
 def test_no_change_is_missed_when_the_broker_is_killed_amid_what_is_not_committed(
     mysql_server: Server, harmed_kafka: Server, tmp_path: Path
 ) -> None:
     published_world = published("least_broker", mysql_server, harmed_kafka, tmp_path)
     with published_world as (world, _), TopicWriters(world, 3, threads=1) as writers:
-        wait_for("a change of now is published", lambda: _is_near(world))
+        wait_for("a change of now is published", lambda: is_near(world))
         harmed_kafka.kill()
         before = writers.committed
         wait_for("writers write on", lambda: writers.committed > before + 50)
         harmed_kafka.start()
-        wait_for("a change of now is published", lambda: _is_near(world))
+        wait_for("a change of now is published", lambda: is_near(world))
 
 
 def test_the_delivery_changes_with_a_restart_and_nothing_is_published_again(
@@ -132,7 +101,7 @@ def test_the_delivery_changes_with_a_restart_and_nothing_is_published_again(
             views = world.views.replace("at_least_once", delivery)
             (tmp_path / "views.py").write_text(views)
             run.start()
-            wait_for("a change of now is published", lambda: _is_near(world))
+            wait_for("a change of now is published", lambda: is_near(world))
         read = [one for one in world.log("user") if one.op == "r"]
         assert len(read) == 100, "it was filled again"
 
@@ -142,7 +111,7 @@ def test_the_plain_example_drops_what_comes_twice(mysql_server: Server, kafka_se
         with TopicWriters(world, 5, threads=1) as writers:
             wait_for("much is written", lambda: writers.committed > 200)
             assert run.kill_worker("kafka")
-            wait_for("a change of now is published", lambda: _is_near(world))
+            wait_for("a change of now is published", lambda: is_near(world))
         wait_for("every topic gives its table", world.is_folded)
         address = f"{kafka_server.host}:{kafka_server.port}"
         argv = [sys.executable, str(EXAMPLES / "plain.py"), address, "least_plain.user", "read_uncommitted"]

@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import re
+import shlex
+import subprocess
 import textwrap
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
+
+from tests.support.running import Run
 
 _FENCES = re.compile(r"^ *```(console|diff|python|sql|sh)\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
 _COMMANDS = re.compile(r"^\$ (.*(?:\\\n.*)*)\n((?:(?!\$ ).*\n)*)", re.MULTILINE)
@@ -48,3 +53,43 @@ def missing_lines(shown: tuple[str, ...], output: str) -> list[str]:
         line: ".*".join(re.escape(part) for part in re.split(" ?… ?", " ".join(line.split()))) for line in shown
     }
     return [line for line, pattern in patterns.items() if not any(re.fullmatch(pattern, one) for one in lines)]
+
+
+class PageReader(ABC):
+    """Somebody who runs a page's commands as they are written, beside the viewtail of `run`."""
+
+    run: Run
+
+    @abstractmethod
+    def places(self) -> dict[str, str]:
+        """What a page writes, and what it is here. Everything else in a command is run as it stands."""
+
+    def translated(self, text: str) -> str:
+        for written, here in self.places().items():
+            text = text.replace(written, here)
+        return text
+
+    def shows(self, step: Step) -> bool:
+        """Fail where the command does not print what the page shows; where that is nothing, its exit code must be 0."""
+        code, output = self.done(step.command)
+        missing = missing_lines(tuple(self.translated(line) for line in step.shown), output)
+        assert not missing, f"$ {step.command}\nnot there: {missing}\n{output}"
+        assert step.shown or code == 0, f"$ {step.command}\n{output}"
+        return True
+
+    def done(self, command: str) -> tuple[int, str]:
+        """The exit code of a command, and what it prints."""
+        if command.startswith("viewtail "):
+            done = self.run.command(*shlex.split(command)[1:])
+        else:
+            done = subprocess.run(
+                ["bash", "-c", self.translated(command)],
+                cwd=self.run.folder,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                timeout=60,
+                check=False,
+            )
+        assert "Traceback" not in done.stderr and "a fault in viewtail" not in done.stderr, done.stderr
+        return done.returncode, done.stdout + done.stderr
