@@ -9,13 +9,13 @@ import errno
 import os
 import socket
 import subprocess
-import sys
 import threading
 from contextlib import suppress
 from pathlib import Path
 
 import structlog
 
+from viewtail import own_packages
 from viewtail.changes.extras import how_to_install
 from viewtail.changes.retrying import PROCESS_ENDED
 from viewtail.servers.addresses import listening_at
@@ -91,8 +91,7 @@ class ConsoleBeside:
         return None
 
     def _served(self, listening: socket.socket) -> int:
-        # -P: what lies in the working directory, the user's, is not found before Python's own modules.
-        command = [sys.executable, "-P", "-m", "viewtail.console.process", f"{listening.fileno()}", f"{os.getpid()}"]
+        command = own_packages.command("viewtail.console.process", f"{listening.fileno()}", f"{os.getpid()}")
         if self._config is not None:
             command += ["--config", str(self._config)]
         with self._lock:

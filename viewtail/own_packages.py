@@ -25,6 +25,11 @@ class _Ours(PathFinder):
         return super().find_spec(fullname, [str(ROOT)], target) if path is None and fullname in NAMES else None
 
 
+def command(module: str, *arguments: str) -> list[str]:
+    """The argv of a process that runs one of our modules: -P, or the working directory, a user's, would come first."""
+    return [sys.executable, "-P", "-m", module, *arguments]
+
+
 def _refuse_others() -> None:
     for name in NAMES:
         found = getattr(sys.modules.get(name), "__file__", None)

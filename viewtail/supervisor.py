@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -19,6 +18,7 @@ from typing import Any
 import orjson
 import structlog
 
+from viewtail import own_packages
 from viewtail.changes.pipelines import PipelineState
 from viewtail.changes.retrying import PROCESS_ENDED
 from viewtail.shards import Target
@@ -49,8 +49,7 @@ class _Child:
 
     def start(self) -> None:
         read_end, write_end = os.pipe()
-        # -P: what lies in the working directory, the user's, is not found before Python's own modules.
-        command = [sys.executable, "-P", "-m", "viewtail.process", self._argument, str(write_end)]
+        command = own_packages.command("viewtail.process", self._argument, str(write_end))
         if self._config is not None:
             command += ["--config", str(self._config)]
         if self._target.shard is not None:

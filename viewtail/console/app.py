@@ -277,7 +277,8 @@ class Console:
     async def _do(self, request: Request) -> Response:
         session, form = await self._signed_form(request)
         action, of, name = _action(request), form.get("of", ""), form.get("name", "")
-        page = await run_in_threadpool(self._pages.action, action, of, name, form, can_act=False)  # it is there
+        # Asked for the shard, and refused where no such view or pipeline is there; no trial is run.
+        page = await run_in_threadpool(self._pages.action, action, of, name, form, can_act=False)
         job = self._commands.begin(action.words(name, form), operator=session.name, shard=page.given["shard"])
         return RedirectResponse(f"/job/{job.id}", 303)
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 import threading
 import time
 from collections import OrderedDict, deque
@@ -18,11 +17,13 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from viewtail import own_packages
 from viewtail.changes.errors import MisuseError
 from viewtail.declarations import SHARD_VARIABLE
 from viewtail.signals import EXIT_STOPPED
 
 MOST_RUNNING = 4
+MOST_QUESTIONS = 2  # under way at once, each a process
 MOST_KEPT = 50
 MOST_LINES = 2000  # of one job that are kept
 MOST_LINE = 4000  # characters
@@ -70,7 +71,7 @@ class Commands:
         self._config = config
         self._jobs: OrderedDict[int, Job] = OrderedDict()
         self._lock = threading.Lock()
-        self._trials = threading.BoundedSemaphore(2)
+        self._turns = threading.BoundedSemaphore(MOST_QUESTIONS)
         self._asked: set[subprocess.Popen[bytes]] = set()
         self._is_closed = False
         self._last = 0
@@ -92,7 +93,7 @@ class Commands:
 
     def answer(self, words: Sequence[str], *, shard: str | None, within_s: float) -> tuple[int, str, str]:
         """Run a command that only reads; return its exit code, and what it printed, on stdout and on stderr."""
-        if not self._trials.acquire(timeout=within_s):
+        if not self._turns.acquire(timeout=within_s):
             return 1, "", "other questions are still being answered. Ask again"
         try:
             with self._lock:
@@ -109,7 +110,7 @@ class Commands:
             finally:
                 self._asked.discard(process)
         finally:
-            self._trials.release()
+            self._turns.release()
         return process.returncode, out.decode(errors="replace"), error.decode(errors="replace")
 
     def job(self, number: int) -> Job | None:
@@ -143,12 +144,9 @@ class Commands:
                 job.process.wait()
 
     def _process(self, words: Sequence[str], operator: str, shard: str | None, stderr: int) -> subprocess.Popen[bytes]:
-        # -P: what lies in the working directory, the user's, is not found before Python's own modules.
-        command = [sys.executable, "-P", "-m", "viewtail.main"]
-        if self._config is not None:
-            command += ["--config", str(self._config)]
+        config = [] if self._config is None else ["--config", str(self._config)]
         return subprocess.Popen(
-            [*command, *words],
+            own_packages.command("viewtail.main", *config, *words),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=stderr,

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import shlex
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cache
@@ -94,12 +95,10 @@ class Pages:
         deployment, status = self.fleet.view(of, name)
         given: dict[str, Any] = {"count": count, "entities": [], "error": None}
         store = store_named(name.partition(":")[0])
-        try:
+        with _error_in(given):
             if store.keeps_every_change:
                 raise MisuseError("a topic shows changes, not entities: there is nothing to put beside a row")
             given["entities"] = asking.rows(self._settings(deployment, status, source), view_of(name), count)
-        except ViewtailError as error:
-            given["error"] = once(error)
         return self._of_view(deployment, status, "rows.html", "Rows", given, source)
 
     def why(self, of: str, name: str, key: str, source: str) -> Shown:
@@ -109,22 +108,18 @@ class Pages:
         given: dict[str, Any] = {"key": key, "answer": None, "lines": [], "remarks": [], "error": None, "action": None}
         if key:
             source = source or _source_in(key, _sources(deployment, name))
-            try:
+            with _error_in(given):
                 loaded = self._settings(deployment, status, source)
                 answer, lines, remarks = asking.why_shown(loaded, view_of(name), key)
                 given |= {"answer": answer, "lines": lines, "remarks": remarks, "action": as_action(answer.run_next)}
-            except ViewtailError as error:
-                given["error"] = once(error)
         return self._of_view(deployment, status, "why.html", "Why", given, source)
 
     def letters(self, of: str, name: str) -> Shown:
         """The dead letters of a view."""
         deployment, status = self.fleet.view(of, name)
         given: dict[str, Any] = {"letters": [], "count": 0, "error": None}
-        try:
+        with _error_in(given):
             given["letters"], given["count"] = asking.letters(deployment.loaded, name)
-        except ViewtailError as error:
-            given["error"] = once(error)
         return self._of_view(deployment, status, "letters.html", "Dead letters", given)
 
     def preview(self, of: str, name: str, sample: int, source: str, *, is_asked: bool) -> Shown:
@@ -236,6 +231,15 @@ class Pages:
             if not source or name == source:
                 return loaded
         raise UnknownNameError(f"view {status.name} does not draw on a source {source!r}, or is not declared any more")
+
+
+@contextmanager
+def _error_in(given: dict[str, Any]) -> Iterator[None]:
+    """What cannot be asked is said on the page, which has the rest."""
+    try:
+        yield
+    except ViewtailError as error:
+        given["error"] = once(error)
 
 
 def _least_well(deployment: Deployment) -> tuple[list[PipelineStatus], list[ViewStatus]]:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import socket
-from contextlib import suppress
 from pathlib import Path
 from typing import NoReturn
 
 import structlog
 
 from viewtail import logs, settings
-from viewtail.changes.errors import MisuseError, SettingsError
+from viewtail.changes.errors import SettingsError
 from viewtail.console.app import Console
 from viewtail.console.connections import Connection
 from viewtail.console.jobs import Commands
@@ -47,6 +46,5 @@ def serve(config: Path | None, own: ConsoleSettings, listening: socket.socket) -
     try:
         server.run(listening)
     finally:
-        with suppress(MisuseError):
-            commands.close()
+        commands.close()
     end_now(0)  # a question that is under way may wait for a server that is away

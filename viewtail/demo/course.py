@@ -43,7 +43,7 @@ class Course:
         self._until_equal()
 
     def play(self, hands: Hands) -> None:
-        """All steps, or less where somebody wants that."""
+        """All steps, or fewer: a person may end it before."""
         steps: list[tuple[str, Callable[[Hands], bool]]] = [
             ("change a row", self._change),
             ("kill a worker under load", self._kill),

@@ -13,7 +13,7 @@ from viewtail.demo import screen
 from viewtail.demo.hands import END, ENTER, KILL, NOTHING, Hands, Moment
 from viewtail.demo.process import DemoError, Run
 from viewtail.demo.rows import Application, Behind, behind
-from viewtail.demo.screen import milliseconds
+from viewtail.demo.screen import duration
 from viewtail.demo.stores import Store, title
 
 LOOK_EVERY_S = 0.2
@@ -32,7 +32,7 @@ class _Kill:
 
 
 class Load:
-    """Of an application that writes all the time, until whoever made that stops it."""
+    """Watches the stores, and kills workers, while an application writes; whoever began that one stops it."""
 
     def __init__(self, application: Application, run: Run, stores: Sequence[Store], keys: list[int]) -> None:
         self._application, self._run, self._keys = application, run, keys
@@ -70,7 +70,7 @@ class Load:
         if worker not in (None, kill.pid) and found.oldest_s < CAUGHT_UP_S:
             screen.done(
                 f"{title(kill.store)}: process {worker} went on at the saved offset; {kill.most} rows were behind, all "
-                f"are right after {milliseconds(seconds)}"
+                f"are right after {duration(seconds)}"
             )
             self._kill, self._healed_at = None, time.monotonic()
         elif seconds > HEALED_WITHIN_S:

@@ -49,7 +49,7 @@ def shown(store: str, city: City, seconds: float, question: str) -> None:
             ("  ✓ ", "green"),
             f"{store:<14}",
             (f"{city.country} {city.population:>10,}", "bold"),
-            (f"{milliseconds(seconds):>10}", "green"),
+            (f"{duration(seconds):>10}", "green"),
             (f"   {question}", "dim"),
         )
     )
@@ -93,7 +93,7 @@ def load_table(rate: float, rows: Sequence[Row]) -> Table:
             f"  {store}",
             Text("killed", "bold red") if pid is None else str(pid),
             str(behind.rows),
-            milliseconds(behind.oldest_s),
+            duration(behind.oldest_s),
             Text("█" * cells, "red" if pid is None else "yellow"),
         )
     return table
@@ -107,7 +107,7 @@ def short(path: Path) -> str:
     return str(path)
 
 
-def milliseconds(seconds: float) -> str:
+def duration(seconds: float) -> str:
     """A short time as a person reads it."""
     return f"{seconds * 1000:,.0f} ms" if seconds < 1 else f"{seconds:,.1f} s"
 

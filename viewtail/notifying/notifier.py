@@ -122,11 +122,11 @@ class Notifier:
             return connection
 
         seen = self._seen(findings)
-        now = due(self._noted(session, findings, seen), seen, self.hold_s, self.over_s)
-        told, forgotten = list[int](), [*now.forgotten]
-        if now.is_anything and time.monotonic() >= self._not_before and self._is_sent(session, now):
-            told = [record.id for record, _ in now.began]
-            forgotten += [record.id for record in (*now.over, *now.was)]
+        due_now = due(self._noted(session, findings, seen), seen, self.hold_s, self.over_s)
+        told, forgotten = list[int](), [*due_now.forgotten]
+        if due_now.is_anything and time.monotonic() >= self._not_before and self._is_sent(session, due_now):
+            told = [record.id for record, _ in due_now.began]
+            forgotten += [record.id for record in (*due_now.over, *due_now.was)]
         records.settle(session, self.database, told=told, forgotten=forgotten)
 
     def _seen(self, findings: Findings) -> dict[IncidentKey, Incident]:
@@ -157,11 +157,11 @@ class Notifier:
     def _read(self, session: Session) -> list[IncidentRecord]:
         return [record for record in records.read(session, self.database) if self.keeps(record.key.pipeline)]
 
-    def _is_sent(self, session: Session, now: Due) -> bool:
+    def _is_sent(self, session: Session, due_now: Due) -> bool:
         url = self.settings.address
         assert url is not None
         try:
-            post(url, body_of(self._message(session, now), form_of(url, self.settings.format)))
+            post(url, body_of(self._message(session, due_now), form_of(url, self.settings.format)))
         except WebhookError as error:
             pause_s = max(error.pause_s, WEBHOOK.pause_s(self._attempt))
             self._attempt += 1
@@ -171,18 +171,18 @@ class Notifier:
             return False
         self._attempt = 0
         self._troubles.is_due(None)
-        _log.info("people were told", began=len(now.began), over=len(now.over) + len(now.was))
+        _log.info("people were told", began=len(due_now.began), over=len(due_now.over) + len(due_now.was))
         return True
 
-    def _message(self, session: Session, now: Due) -> Message:
+    def _message(self, session: Session, due_now: Due) -> Message:
         if self._title is None:
             identity = deployments.read(session, self.database)
             self._title = self.database if identity is None else identity.title
         return Message(
             deployment=self._title,
-            began=[self._notice(record, incident.words, incident.mend) for record, incident in now.began],
-            over=[self._notice(record, _ended(record)) for record in now.over],
-            was=[self._notice(record, _ended(record)) for record in now.was],
+            began=[self._notice(record, incident.words, incident.mend) for record, incident in due_now.began],
+            over=[self._notice(record, _ended(record)) for record in due_now.over],
+            was=[self._notice(record, _ended(record)) for record in due_now.was],
         )
 
     def _notice(self, record: IncidentRecord, words: str, mend: str = "") -> Notice:

@@ -199,16 +199,16 @@ def _expected(view: BoundView, rows: int, sample: _Sample | None, known: Known) 
     if not rows or not sample.row_count:
         return 0.0, False, "the table has no rows"
     pace = sample.row_count / max(sample.seconds, 1e-6)
-    told = f"a sample of {sample.row_count:,} rows was read and projected at {pace:,.0f} rows/s"
+    basis = f"a sample of {sample.row_count:,} rows was read and projected at {pace:,.0f} rows/s"
     reached, of_what = _reached(view, known)
     if reached is None:
-        told += "; how fast the store takes rows is not known, since no backfill into it is recorded"
+        basis += "; how fast the store takes rows is not known, since no backfill into it is recorded"
     else:
-        told += f"; {of_what} reached {reached:,.0f} rows/s"
+        basis += f"; {of_what} reached {reached:,.0f} rows/s"
     limit = max((record.rows_a_second for (_, name), record in known.items() if name == view.view.id), default=0)
     if limit:
-        told += f"; an operator asked for {limit:,} rows/s at most"
-    return rows / min(filter(None, (pace, limit, reached))), reached is None, told
+        basis += f"; an operator asked for {limit:,} rows/s at most"
+    return rows / min(filter(None, (pace, limit, reached))), reached is None, basis
 
 
 def _reached(view: BoundView, known: Known) -> tuple[float | None, str]:

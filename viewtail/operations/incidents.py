@@ -88,12 +88,12 @@ def _incident(kind: Kind, pipeline: PipelineStatus, what: str, mend: str) -> Inc
 
 
 def _of_halt(error: str | None) -> str:
-    """The page about a halt, by what its reason begins with."""
-    for begins, page in (
+    """The page about a halt, by words of its reason."""
+    for words, page in (
         ("history gone", "docs/incidents.md, 2. The binlog was purged"),
         ("divergent history", "docs/incidents.md, 8. A failover that lost something"),
     ):
-        if error is not None and begins in error:
+        if error is not None and words in error:
             return page
     return "viewtail status says why"
 
@@ -110,12 +110,12 @@ def behind(pipeline: PipelineStatus) -> Incident:
             mend=mend,
             since=since,
         )
-    how = "" if pipeline.runs else f" is {pipeline.state}, and"
+    how = "is" if pipeline.runs else f"is {pipeline.state}, and"
     return Incident(
         kind=Kind.BEHIND,
         pipeline=pipeline.name,
         view=None,
-        words=f"pipeline {pipeline.name}{how or ' is'} {pipeline.lag_s:.0f} s behind",
+        words=f"pipeline {pipeline.name} {how} {pipeline.lag_s:.0f} s behind",
         mend="docs/operations.md, Behind",
         reason=pipeline.error,
     )
