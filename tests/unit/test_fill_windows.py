@@ -515,6 +515,7 @@ def test_a_transaction_that_nobody_waits_for_stays_open_and_is_committed_in_time
     batches = [scene.batch((number, "x", 0)) for number in range(1, 4)]
     loop, committed = held(scene, *batches)
     pipeline = loop.pipeline
+    pipeline._idle_saved_at = float("-inf")  # nothing came for long: the time begins with the first that is held
     for batch in batches:
         pipeline._apply(batch)
         pipeline._save_when_idle()
@@ -559,6 +560,16 @@ def test_a_statement_that_has_the_pipeline_taken_again_finds_all_before_it_commi
     with pytest.raises(StopRequested):
         pipeline._apply(second)
     assert committed == [(at(1).version, 1)]
+
+
+def test_a_statement_that_could_not_be_applied_as_a_whole_leaves_the_position_before_it(scene: Scene) -> None:
+    batch = scene.batch((1, "x", 0))
+    loop, committed = held(scene, batch)
+    batch.table_changes = [TableChange(scene.table, 9, TableChangeKind.WIDENED, "ALTER TABLE")]
+    applied: Any = SimpleNamespace(prepare=lambda changes: None, apply=lambda changes: False)
+    loop.pipeline._table_changes = applied
+    loop.pipeline._apply(batch)
+    assert committed == [] and loop.pipeline.vitals.position is None
 
 
 def test_another_server_is_judged_by_all_that_was_read_and_not_by_what_was_committed(scene: Scene) -> None:
