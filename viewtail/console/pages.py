@@ -182,11 +182,7 @@ class Pages:
         else:
             deployment, status = self.fleet.pipeline(of, name)
         shard = _shard(deployment, name, source) if action.of == "view" else deployment.name or None
-        trial = None
-        if can_act and action.trial and not _lacks(action, given):
-            words = action.trial_words(name, given)
-            _, out, error = self.commands.answer(words, shard=shard, within_s=TRIAL_WITHIN_S)
-            trial = {"command": actions.shown(words, shard), "output": (out + error).strip()}
+        trial = self._trial(action, name, given, shard) if can_act else None
         example = action.words(name, {**dict.fromkeys(_needed(action), "KEY"), **{k: v for k, v in given.items() if v}})
         return Shown(
             template="action.html",
@@ -203,6 +199,16 @@ class Pages:
                 "command": actions.shown(example, shard),
             },
         )
+
+    def _trial(
+        self, action: actions.Action, name: str, given: Mapping[str, str], shard: str | None
+    ) -> dict[str, str] | None:
+        """What a command that changes nothing says of it; None where there is none, or an option is missing."""
+        if not action.trial or _lacks(action, given):
+            return None
+        words = action.trial_words(name, given)
+        _, out, error = self.commands.answer(words, shard=shard, within_s=TRIAL_WITHIN_S)
+        return {"command": actions.shown(words, shard), "output": (out + error).strip()}
 
     def _of_view(
         self,
