@@ -262,7 +262,7 @@ class LookBack:
         try:
             for batch in _batches(source, at, self.stop):
                 self._note(batch, wanted, deadline, looked)
-                halt = next((halt for halt in batch.halts if wanted.has(halt.version)), None)
+                halt = _halt_in(batch, wanted)
                 if halt is not None or wanted.ends_in(batch):
                     source.interrupt()
                     return at, halt
@@ -343,6 +343,10 @@ class LookBack:
         if self.version is None or self.view.derived is None:
             return change.version == self.version
         return change.version <= self.version
+
+
+def _halt_in(batch: Batch, wanted: StreamRange) -> Halt | None:
+    return next((halt for halt in batch.halts if wanted.has(halt.version)), None)
 
 
 def _named(followed: Followed, row: Row) -> str:

@@ -176,12 +176,7 @@ class Pages:
         source = given.get("source", "")
         keys = [option.name for option in action.options if option.kind == "key" and option.name in given]
         given = {**given, **{name: in_a_line(given[name]) for name in keys}}  # as a field of a form keeps it
-        status: ViewStatus | PipelineStatus
-        if action.of == "view":
-            deployment, status = self.fleet.view(of, name)
-        else:
-            deployment, status = self.fleet.pipeline(of, name)
-        shard = _shard(deployment, name, source) if action.of == "view" else deployment.name or None
+        deployment, status, shard = self._that_it_is_of(action, of, name, source)
         trial = self._trial(action, name, given, shard) if can_act else None
         example = action.words(name, {**dict.fromkeys(_needed(action), "KEY"), **{k: v for k, v in given.items() if v}})
         return Shown(
@@ -199,6 +194,16 @@ class Pages:
                 "command": actions.shown(example, shard),
             },
         )
+
+    def _that_it_is_of(
+        self, action: actions.Action, of: str, name: str, source: str
+    ) -> tuple[Deployment, ViewStatus | PipelineStatus, str | None]:
+        """The view or pipeline, and the shard that the command is for."""
+        if action.of == "view":
+            deployment, view = self.fleet.view(of, name)
+            return deployment, view, _shard(deployment, name, source)
+        deployment, pipeline = self.fleet.pipeline(of, name)
+        return deployment, pipeline, deployment.name or None
 
     def _trial(
         self, action: actions.Action, name: str, given: Mapping[str, str], shard: str | None

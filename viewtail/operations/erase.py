@@ -192,12 +192,7 @@ def erase(
     keepers = _keepers(catalog, views)
     others = views_with((views[0].table.schema, views[0].table.name), declared)
     ids = {view.id for view in declared}
-    pipelines = sorted({*_pipelines_of(catalog, others), *chain.from_iterable(keepers.values())})
-    awaited = [*dict.fromkeys([view_of(view.id) for view in views] + [view.id for view in others])]
-    waits(awaited, troubles(catalog, pipelines))
-    version = passed_now(catalog, pipelines, timeout_s)
-    if others or any(view.derived is not None for view in views):
-        passed_now(catalog, pipelines, timeout_s)  # a fan-out that is written is forgotten behind this
+    version = _passed(catalog, views, others, keepers, timeout_s, waits)
     _require_gone(catalog, views[0], parsed, archived())
     looked = [place for view in views for place in _look(catalog, view, keepers[view.id], parsed, version)]
     looked += _look_at_others(catalog, others)
@@ -211,6 +206,24 @@ def erase(
         own=_own(catalog, views, ids, parsed),
         rests=[*_rests(catalog, views, archived()), *_of_former(catalog, views, others, declared)],
     )
+
+
+def _passed(
+    catalog: Catalog,
+    views: Sequence[BoundView],
+    others: Sequence[View],
+    keepers: Mapping[str, Sequence[str]],
+    timeout_s: float,
+    waits: Callable[[Sequence[str], Sequence[str]], None],
+) -> int:
+    """Wait until all pipelines of the views have passed this moment; returns its version."""
+    pipelines = sorted({*_pipelines_of(catalog, others), *chain.from_iterable(keepers.values())})
+    awaited = [*dict.fromkeys([view_of(view.id) for view in views] + [view.id for view in others])]
+    waits(awaited, troubles(catalog, pipelines))
+    version = passed_now(catalog, pipelines, timeout_s)
+    if others or any(view.derived is not None for view in views):
+        passed_now(catalog, pipelines, timeout_s)  # a fan-out that is written is forgotten behind this
+    return version
 
 
 def _require_gone(catalog: Catalog, view: BoundView, key: Key, archived: Archived | None) -> None:

@@ -75,14 +75,17 @@ def pause(catalog: Catalog, view: View, given: str, *, by: str, reason: str | No
                 by=by,
                 since="",
             )
-            if not Copies(parts.session, catalog.database, pipeline).pause_part(asked):
-                raise MisuseError(
-                    f"{view.id}: a second copy of it is there, or is to be made, and would lack what readers have of "
-                    f"the table. First end that: viewtail rebuild {view.id} --abort, or wait until `viewtail status` "
-                    "shows none"
-                )
+            _pause(Copies(parts.session, catalog.database, pipeline), asked)
         runs.record(parts.session, catalog.database, runs.PAUSED, view.id, f"part {given}", reason or "")
     return None, part
+
+
+def _pause(copies: Copies, asked: PartRecord) -> None:
+    if not copies.pause_part(asked):
+        raise MisuseError(
+            f"{asked.view}: a second copy of it is there, or is to be made, and would lack what readers have of the "
+            f"table. First end that: viewtail rebuild {asked.view} --abort, or wait until `viewtail status` shows none"
+        )
 
 
 def resume(catalog: Catalog, view: View, part: Part) -> bool:

@@ -215,19 +215,19 @@ class DocumentReader(ViewReader):
         textual = [name for name, kind in leaves.items() if kind in _TEXTUAL]
         if fields is None:
             return textual or list(leaves)
-        known = ", ".join(properties)
         if not fields:
-            raise MisuseError(f"no field to search; view {self.view.id} has {known}")
-        wanted = list[str]()
-        for field in fields:
-            name = field.partition("^")[0]
-            if not (kinds := _kinds_along(properties, name)):
-                raise MisuseError(f"view {self.view.id} has no field {name!r}; it has {known}")
-            if "nested" in kinds:
-                raise MisuseError(f"field {name!r} of view {self.view.id} {_NESTED}")
-            of_object = [below + field[len(name) :] for below in textual if below.startswith(f"{name}.")]
-            wanted += of_object or [field]
-        return wanted
+            raise MisuseError(f"no field to search; view {self.view.id} has {', '.join(properties)}")
+        return [each for field in fields for each in self._in_field(field, properties, textual)]
+
+    def _in_field(self, field: str, properties: Mapping[str, Any], textual: Sequence[str]) -> list[str]:
+        """The field, or those of an object; each with the weight that is given behind `^`."""
+        name = field.partition("^")[0]
+        if not (kinds := _kinds_along(properties, name)):
+            raise MisuseError(f"view {self.view.id} has no field {name!r}; it has {', '.join(properties)}")
+        if "nested" in kinds:
+            raise MisuseError(f"field {name!r} of view {self.view.id} {_NESTED}")
+        of_object = [below + field[len(name) :] for below in textual if below.startswith(f"{name}.")]
+        return of_object or [field]
 
     def _not_there(self, refused: Refused) -> StoreError:
         why = f"reading failed: {refused.status} {refused.kind}: {refused.reason[:300]}"
