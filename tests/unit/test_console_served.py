@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, suppress
+from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 from urllib.error import HTTPError
 from urllib.parse import urlencode
@@ -68,6 +68,10 @@ class Served:
         code, text, _ = self.ask(path)
         assert code == 200, text
         return text
+
+    @property
+    def connections(self) -> int:
+        return len(self._server._server.server_state.connections)
 
     def connect(self, said: bytes = b"") -> socket.socket:
         connection = socket.create_connection(("127.0.0.1", self.port), timeout=20)
@@ -140,8 +144,40 @@ def test_an_answer_that_nobody_takes_ends_its_connection(monkeypatch: pytest.Mon
     with closing(console(deployment("", 300))) as served:
         long = b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n" * 100
         with served.connect(long):
-            wait_for("it is there", lambda: served._server._server.server_state.connections, 20)
-            wait_for("it is closed", lambda: not served._server._server.server_state.connections, 20)
+            wait_for("it is there", lambda: served.connections, 20)
+            wait_for("it is closed", lambda: not served.connections, 20)
+
+
+def test_the_end_of_an_answer_that_nobody_takes_ends_its_connection(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However little of it waits in the console, behind what the machine has of it."""
+    monkeypatch.setattr(connections, "TAKEN_WITHIN_S", 0.5)
+    served._server._server.config.timeout_keep_alive = 1
+
+    with ExitStack() as opened:
+        for size in range(1 << 20, 6 << 20, 50_000):
+            served.console._static["icon.svg"] = b"x" * size
+            slow = opened.enter_context(served.connect(REQUEST + b"\r\n"))
+            assert slow.recv(1)
+        wait_for("they are closed", lambda: not served.connections, 20)
+
+
+def test_a_request_behind_an_answer_that_waits_has_its_own_time(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connections, "ASKED_WITHIN_S", 1.0)
+    served.console._static["icon.svg"] = b"x" * (16 << 20)
+    with served.connect(REQUEST + b"\r\n") as slow:
+        assert slow.recv(1)
+        slow.sendall(b"GET /")
+        time.sleep(0.2)
+        got = 1
+        with suppress(ConnectionError):
+            while chunk := slow.recv(1 << 20):
+                got += len(chunk)
+        assert got > 16 << 20
+        wait_for("it is closed", lambda: not served.connections, 10)
 
 
 def test_a_stream_outlives_the_time_of_a_request(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -159,11 +195,11 @@ def test_too_many_connections_are_told_so_and_far_too_many_are_closed(
 ) -> None:
     monkeypatch.setattr(connections, "MOST", 2)
     silent = [served.connect() for _ in range(2)]
-    wait_for("they are there", lambda: len(served._server._server.server_state.connections) == 2)
+    wait_for("they are there", lambda: served.connections == 2)
     code, text, _ = served.ask("/static/icon.svg")
     assert code == 503 and "connections to the console are open" in text
     silent += [served.connect() for _ in range(2)]
-    wait_for("they are there", lambda: len(served._server._server.server_state.connections) == 4)
+    wait_for("they are there", lambda: served.connections == 4)
     with served.connect(REQUEST + b"\r\n") as further, suppress(ConnectionError):
         assert further.recv(100) == b""
     for each in silent:

@@ -26,41 +26,42 @@ TOO_MANY = PlainTextResponse(
 class Connection(H11Protocol):
     """One of them."""
 
-    _ends: asyncio.TimerHandle | None = None
-
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        self._ends = dict[str, asyncio.TimerHandle]()
+        # All that waits to be taken is timed, at the end too: a transport that is closed waits for that for ever.
+        transport.set_write_buffer_limits(high=0)
         if len(self.connections) > 2 * MOST:
             transport.abort()
         elif len(self.connections) > MOST:
             self.app = TOO_MANY
-        self._wait(ASKED_WITHIN_S)
+        self._wait("asked", ASKED_WITHIN_S)
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
         if self.conn.their_state in (h11.IDLE, h11.SEND_BODY):
-            self._wait(ASKED_WITHIN_S)
+            self._wait("asked", ASKED_WITHIN_S)
         else:
-            self._wait_no_more()
+            self._wait_no_more("asked")
 
     def pause_writing(self) -> None:
         super().pause_writing()
-        self._wait(TAKEN_WITHIN_S)
+        self._wait("taken", TAKEN_WITHIN_S)
 
     def resume_writing(self) -> None:
         super().resume_writing()
-        self._wait_no_more()
+        self._wait_no_more("taken")
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._wait_no_more()
+        for what in [*self._ends]:
+            self._wait_no_more(what)
         super().connection_lost(exc)
 
-    def _wait(self, within_s: float) -> None:
+    def _wait(self, what: str, within_s: float) -> None:
         """For the other side, from the first time on: one byte more gives it no more time."""
-        if self._ends is None:
-            self._ends = self.loop.call_later(within_s, self.transport.abort)
+        if what not in self._ends:
+            self._ends[what] = self.loop.call_later(within_s, self.transport.abort)
 
-    def _wait_no_more(self) -> None:
-        if self._ends is not None:
-            self._ends.cancel()
-            self._ends = None
+    def _wait_no_more(self, what: str) -> None:
+        if (end := self._ends.pop(what, None)) is not None:
+            end.cancel()
