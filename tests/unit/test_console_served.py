@@ -21,7 +21,7 @@ import structlog.testing
 from offsets.views import State
 from tests.support.running import wait_for
 from viewtail import web
-from viewtail.console import app, connections, declared, guard, pages
+from viewtail.console import app, asking, connections, declared, guard, pages
 from viewtail.console.app import Console
 from viewtail.console.jobs import Commands
 from viewtail.console.looking import Deployment, Fleet, Seen
@@ -153,7 +153,7 @@ def test_the_end_of_an_answer_that_nobody_takes_ends_its_connection(
 ) -> None:
     """However little of it waits in the console, behind what the machine has of it."""
     monkeypatch.setattr(connections, "TAKEN_WITHIN_S", 0.5)
-    served._server._server.config.timeout_keep_alive = 1
+    monkeypatch.setattr(served._server._server.config, "timeout_keep_alive", 1)
 
     with ExitStack() as opened:
         for size in range(1 << 20, 6 << 20, 50_000):
@@ -301,6 +301,22 @@ def test_views_py_is_read_for_a_page_and_not_each_second(tmp_path: Path, monkeyp
                 heard += stream.recv(100_000)
         assert b"filled" in heard and parsed == []
         assert "console_views.py, line 2" in served.get("/view/redis/view_001") and len(parsed) == 1
+
+
+def test_others_are_answered_while_views_py_is_read(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun, goes_on = threading.Event(), threading.Event()
+
+    def slow(*_: object) -> tuple[None, str]:
+        begun.set()
+        return None, "it went on" if goes_on.wait(10) else "nobody else was answered"
+
+    monkeypatch.setattr(asking, "declared", slow)
+    with ThreadPoolExecutor(1) as pool:
+        page = pool.submit(served.get, "/view/redis/view_001")
+        assert begun.wait(10)
+        assert served.ask("/static/icon.svg")[0] == 200 and not page.done()
+        goes_on.set()
+        assert "it went on" in page.result()
 
 
 # --- Keys of any text ---

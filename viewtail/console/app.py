@@ -156,7 +156,9 @@ class Console:
     # -- pages ---------------------------------------------------------------------------------------------------
 
     async def _page(self, made: Made, request: Request) -> Response:
-        return self._html(request, await made(request))
+        """Written by a thread, too: views.py is read where a declaration is shown, and may take its time."""
+        page = await made(request)
+        return HTMLResponse(await run_in_threadpool(self._rendered, request, page), page.status)
 
     async def _looked(self, make: Make, request: Request) -> Shown:
         return await run_in_threadpool(make, request)
