@@ -406,8 +406,16 @@ class ViewStates:
             records = self._records(cursor, views).values()
             moved = [record.name for record in records if record.state in sources and where(record)]
             self.move_in(cursor, event, moved, **values)
-        for view in moved if event is Event.LOST else ():
-            record_refill(self._session, self._database, view, event.value)
+        return moved
+
+    def lost(self, views: Collection[str], *, where: Where = lambda _: True) -> list[str]:
+        """The store lost rows of these views: as `move`, and the record says so.
+
+        Others are moved by the same event, because they missed changes: that is no loss of the store.
+        """
+        moved = self.move(Event.LOST, views, where=where)
+        for view in moved:
+            record_refill(self._session, self._database, view, Event.LOST.value)
         return moved
 
     def lost_for_others(self, views: Collection[str]) -> None:

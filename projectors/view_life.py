@@ -242,7 +242,7 @@ class ViewLife:
 
     def lost(self, views: Collection[str]) -> None:
         """The store holds nothing of these views."""
-        self._backfill(Event.LOST, self.projections.views & frozenset(views))
+        self._lost(self.projections.views & frozenset(views))
 
     def place_lost(self, views: Collection[str]) -> None:
         """The store has no place of these views, and makes one: what other sources had there is gone, too."""
@@ -261,7 +261,7 @@ class ViewLife:
         def is_lost(record: ViewRecord) -> bool:
             return record.incarnation not in ("", places.get(record.name, record.incarnation))
 
-        self._backfill(Event.LOST, self.projections.views & places.keys(), where=is_lost)
+        self._lost(self.projections.views & places.keys(), where=is_lost)
 
     def kept_only(self, version: int) -> None:
         """The store has kept no more than this version: backfills that ended later are lost."""
@@ -269,7 +269,7 @@ class ViewLife:
         def is_lost(record: ViewRecord) -> bool:
             return record.state is State.FILLED and (record.watermark_version or 0) > version
 
-        self._backfill(Event.LOST, self.projections.views, where=is_lost)
+        self._lost(self.projections.views, where=is_lost)
 
     # -- table changes ------------------------------------------------------------------------------------------
 
@@ -322,6 +322,10 @@ class ViewLife:
                 else:
                     self.states.halt(view.id, f"{reason}. When that is mended: viewtail replay {view.id}")
         return is_any
+
+    def _lost(self, views: Collection[str], **chosen: Any) -> None:
+        if self.states.lost(views, **chosen):
+            self.wake.set()
 
     def _backfill(self, event: Event, views: Collection[str], **chosen: Any) -> None:
         if self.states.move(event, views, **chosen):

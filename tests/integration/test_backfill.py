@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ import redis
 from ingest.canonical import rows as canonical_rows
 from ingest.canonical.chunks import CanonicalRows
 from offsets.backfills import BackfillProgress
+from offsets.runs import REFILL
 from projectors.fills import guarded
 from projectors.fills.filling import Filling
 from projectors.fills.runner import SIDE_BY_SIDE, FillRunner
@@ -24,10 +26,11 @@ from projectors.stores.index_tables.views import IndexTable
 from projectors.stores.redis.views import RedisHash
 from projectors.views import Entity, View
 from stack import Server
-from tests.support.pipelines import deployed, owned
+from tests.support.pipelines import Owner, deployed, owned
 from tests.support.running import addresses, running, wait_for
 from tests.support.world import World
 from viewtail.changes.errors import StopRequested
+from viewtail.operations.runs import past
 
 ITEM = Entity("fill.item")
 VIEWS: dict[str, View] = {
@@ -214,15 +217,26 @@ def test_a_view_that_is_paused_during_its_fill_gets_neither_rows_nor_changes(
         assert shown[1] == "n1" and len(shown) <= 20, "the chunk that was on its way is the last"
 
 
+def refills(owner: Owner) -> list[tuple[str, str, str]]:
+    catalog = owner.own.catalog
+    with closing(catalog.session()) as session:
+        return [(one.view, one.what, one.result) for one in past(session, catalog.database, [REFILL], 9)]
+
+
 def test_a_view_that_was_resumed_and_filled_while_its_pause_was_looked_at_is_filled_again(shelf: Shelf) -> None:
-    """It got no changes from the look on: to leave it as it is would lose them unseen."""
+    """It got no changes from the look on: to leave it as it is would lose them unseen. That is no loss of the store."""
     view = VIEWS["redis"].id
     with owned(deployed([VIEWS["redis"]], *servers(shelf)), "redis") as owner:
         owner.fill_all()
+        for _ in range(2):
+            owner.own.life.lost([view])
+            owner.own.life.lost([view])  # it is to be filled already
+            owner.fill_all()
         owner.own.life.projections.halt(view)  # what a look does that read of a pause
         owner.own.life.wake.clear()
         owner.look()
         assert owner.to_fill() == [view] and owner.own.life.wake.is_set()
+        assert refills(owner) == [(view, "its store lost rows of it", "backfilled again, 2 times")]
 
 
 @pytest.mark.parametrize("store", STORES)

@@ -128,6 +128,7 @@ class Loop:
             halt=lambda view, reason: (self.halted.append(view), self.reasons.append(reason)),
             read=lambda view: SimpleNamespace(state=State.NEW if view in self.new else State.FILLED),
             move=lambda event, views, **chosen: [],
+            lost=lambda views, **chosen: [],
         )
         self.life = ViewLife(
             views={view.id: view for view in bound},
