@@ -535,11 +535,13 @@ def test_search(client: Elasticsearch, towns: BoundView, query: str, fields: lis
 @pytest.mark.parametrize(
     ("query", "fields", "found", "searched"),
     [
-        ("ada mug", None, {"1"}, ("status", "who.name", "who.address.city", "lines.title")),
+        ("ada mug", None, {"1"}, ("status", "who.name", "who.address.city", "lines.title", "more.known")),
         ("turin", ["who.address"], {"2"}, ("who.address.city",)),
         ("paid kettle", ["status^2", "lines^3"], {"1"}, ("status^2", "lines.title^3")),
         ("ada", ["lines.title", "who.name.raw"], set(), ("lines.title", "who.name.raw")),
         ("7", ["lines.amount"], {"2"}, ("lines.amount",)),
+        ("turin", ["who.*"], {"2"}, ("who.*",)),
+        ("why", ["more.reason"], {"2"}, ("more.reason",)),
     ],
 )
 def test_a_search_finds_what_is_in_an_object(
@@ -559,6 +561,7 @@ def test_a_search_finds_what_is_in_an_object(
             "who": {"properties": {"name": text, "address": {"properties": {"city": "text"}}}},
             "lines": {"properties": {"title": "text", "amount": "integer"}},
             "notes": {"type": "nested", "properties": {"text": "text"}},
+            "more": {"dynamic": "true", "properties": {"known": "keyword"}},
         },
         document=lambda row: {},
     )
@@ -567,7 +570,13 @@ def test_a_search_finds_what_is_in_an_object(
     bob = {"name": "Bob", "address": {"city": "Turin"}}
     documents = [
         {"status": "paid", "who": ada, "lines": [{"title": "mug", "amount": 1}, {"title": "kettle", "amount": 2}]},
-        {"status": "open", "who": bob, "lines": [{"title": "mug", "amount": 7}], "notes": [{"text": "ada"}]},
+        {
+            "status": "open",
+            "who": bob,
+            "lines": [{"title": "mug", "amount": 7}],
+            "notes": [{"text": "ada"}],
+            "more": {"reason": "why"},
+        },
     ]
     apply(sink, view, {(n,): Write(10, orjson.dumps(made)) for n, made in enumerate(documents, 1)}, position(100))
     client.indices.refresh(index=name)
@@ -576,6 +585,8 @@ def test_a_search_finds_what_is_in_an_object(
     assert page.searched == searched
     with pytest.raises(MisuseError, match=r"'notes.text' .* mapped as nested"):
         search(client, view, query, fields=["notes.text"])
+    with pytest.raises(MisuseError, match=r"no field 'who.address.ctiy'; it has who.name, who.address.city$"):
+        search(client, view, query, fields=["who.address.ctiy"])
 
 
 def test_search_pages(client: Elasticsearch, towns: BoundView) -> None:

@@ -223,7 +223,8 @@ class DocumentReader(ViewReader):
         """The field, or those of an object; each with the weight that is given behind `^`."""
         name = field.partition("^")[0]
         if not (kinds := _kinds_along(properties, name)):
-            raise MisuseError(f"view {self.view.id} has no field {name!r}; it has {', '.join(properties)}")
+            beside = [leaf for leaf, _ in _leaves(properties) if leaf.startswith(f"{name.partition('.')[0]}.")]
+            raise MisuseError(f"view {self.view.id} has no field {name!r}; it has {', '.join(beside or properties)}")
         if "nested" in kinds:
             raise MisuseError(f"field {name!r} of view {self.view.id} {_NESTED}")
         of_object = [below + field[len(name) :] for below in textual if below.startswith(f"{name}.")]
@@ -247,12 +248,15 @@ def _leaves(properties: Mapping[str, Any], above: str = "") -> Iterator[tuple[st
 
 
 def _kinds_along(properties: Mapping[str, Any], name: str) -> list[str]:
-    """The types of the fields that a full name leads through, from the top; none where the first one is not there."""
+    """The types of the fields that a full name leads through, from the top; none where one of them is not there."""
     first, _, rest = (name, "", "") if name in properties else name.partition(".")
     if first not in properties:
         return []
     mapping = properties[first]
-    return [mapping.get("type", "object"), *_kinds_along(mapping.get("properties", {}), rest)]
+    below = _kinds_along(mapping.get("properties", {}), rest)
+    # An index takes no other fields than those of its mapping, unless an object of it says so.
+    is_unknown = rest and not below and "properties" in mapping and "dynamic" not in mapping and "*" not in rest
+    return [] if is_unknown else [mapping.get("type", "object"), *below]
 
 
 def _is_same(doc: dict[str, Any] | None, write: Write, line: bytes) -> bool:
