@@ -244,7 +244,7 @@ class LookBack:
                 middle = (fits_from[table] + version) // 2
                 before, halt = self._read(before, {**fits_from, table: middle}, wanted, deadline, looked)
                 if looked.stopped_at is not None:
-                    looked.stopped_at = None  # all was read once, but for what is passed over
+                    looked.stopped_at, looked.failure = None, ""  # all was read once, but for what is passed over
                     break
                 if halt is None:
                     before, fits_from[table] = last.before, middle

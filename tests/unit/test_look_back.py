@@ -134,19 +134,22 @@ def test_a_look_ends_in_time_amid_the_dependents_of_a_change() -> None:
     assert not found.failure and not found.is_all
 
 
+class AwayFake(FailingFake):
+    """What is there at one place does not come: the server went, and is waited for."""
+
+    away_from = 14
+
+    def read(self, after: Position) -> Iterator[Batch]:
+        for batch in super().read(after):
+            assert batch.end is not None
+            if batch.end.version >= at(self.away_from).version:
+                self.progress.trouble = "the server is away"
+                assert self._interrupted.wait(30)
+                return
+            yield batch
+
+
 def test_a_look_ends_in_time_while_the_source_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
-    class AwayFake(FailingFake):
-        """What is there at the 14th place does not come: the server went, and is waited for."""
-
-        def read(self, after: Position) -> Iterator[Batch]:
-            for batch in super().read(after):
-                assert batch.end is not None
-                if batch.end.version == at(14).version:
-                    self.progress.trouble = "the server is away"
-                    assert self._interrupted.wait(30)
-                    return
-                yield batch
-
     monkeypatch.setitem(globals(), "FailingFake", AwayFake)
     began = time.monotonic()
     found = looked([12], 30, within_s=0.3)
@@ -155,11 +158,11 @@ def test_a_look_ends_in_time_while_the_source_is_away(monkeypatch: pytest.Monkey
     assert (found.stopped_at, found.failure, found.is_all) == (at(13), "the server is away", False)
 
 
-@pytest.mark.parametrize("another_upto", [1, 5, 8, 9])
-def test_a_change_behind_the_place_where_the_table_was_another_one_is_found(
-    another_upto: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It was dropped and made again: up to that place each batch halts a reader that takes it for the table of now."""
+def looked_across(
+    another_upto: int, monkeypatch: pytest.MonkeyPatch, *, away_for: int = 0, within_s: float = 60
+) -> tuple[Looked, int]:
+    """Up to that place the table was another one, dropped and made again; each batch there halts a reader that takes it
+    for the table of now. The source is away for one of the readers. Returns their count, too."""
     monkeypatch.setattr(changed_keys, "PASSED_OVER", 1)
     (view,) = bind([Topic("into", Entity("shop.user"))], lambda *_: TABLE)
     readers = 0
@@ -177,7 +180,7 @@ def test_a_change_behind_the_place_where_the_table_was_another_one_is_found(
                     batch.changes = [RowChanges(of, INSERT, at(number).version, [(7, "n", 0)])]
             batches.append(batch)
         batches[-1].watermarks = [Watermark("token", at(20).version)]
-        source = FailingFake(at(0), batches)
+        source = (AwayFake if readers == away_for else FailingFake)(at(0), batches)
         source.fails_behind = 30
         return source
 
@@ -188,10 +191,26 @@ def test_a_change_behind_the_place_where_the_table_was_another_one_is_found(
         version=at(1).version,
         token="token",
         most_bytes=1 << 20,
-        within_s=60,
+        within_s=within_s,
         stop=threading.Event(),
         in_snapshot=lambda look_up: look_up(cast(Connection, None)),
     ).execute()
+    return found, readers
+
+
+@pytest.mark.parametrize("another_upto", [1, 5, 8, 9])
+def test_a_change_behind_the_place_where_the_table_was_another_one_is_found(
+    another_upto: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found, readers = looked_across(another_upto, monkeypatch)
     assert found.last is not None and found.last.version == at(another_upto + 1).version
     assert found.is_sure and found.stopped_at is None and readers < 100
     assert at(another_upto).version < found.unreadable_upto <= at(another_upto + 1).version
+
+
+def test_what_was_read_is_told_as_read_where_the_source_goes_away_behind_that(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(changed_keys, "_LATE_S", 0.1)
+    monkeypatch.setattr(AwayFake, "away_from", 0)
+    _, readers = looked_across(5, monkeypatch)
+    found, _ = looked_across(5, monkeypatch, away_for=readers, within_s=1)
+    assert (found.stopped_at, found.failure, found.is_sure) == (None, "", True)
