@@ -78,7 +78,7 @@
     };
     source.onerror = () => {
       if (source.readyState === EventSource.CLOSED) {
-        say("full", `This page stands still since ${now()} UTC: the console keeps no more of them live. Load it again.`);
+        say("full", `This page stands still since ${now()} UTC: the console, or a proxy before it, does not keep it live. Load it again.`);
       } else if (told !== "lost") {
         say("lost", `The console does not answer; what stands here is older than ${now()} UTC.`);
       }
