@@ -60,14 +60,14 @@ def to_begin(processes: Collection[str]) -> str:
 
 
 def processes_now(cursor: Any, database: str, source: str = "") -> set[str]:
-    """The processes that keep views now, by host and process id; where a source is named, views of that one."""
+    """The processes that run pipelines now, by host and process id; where a source is named, those of that one."""
     if not migrations.are_there(cursor, database):
         return set()
     return {
         pipeline.report.owner
-        for pipeline, view in read(cursor, database)
-        if pipeline.is_run and pipeline.report is not None and view.state in KEPT
-        if source in ("", pipeline.identity.source) and pipeline.report.owner
+        for pipeline in {keeper.pipeline.name: keeper.pipeline for keeper in read(cursor, database)}.values()
+        if pipeline.is_run and pipeline.report is not None and pipeline.report.owner
+        if source in ("", pipeline.identity.source)
     }
 
 

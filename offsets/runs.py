@@ -24,6 +24,7 @@ MOST_TEXT = 2000  # characters that are kept of what an operator asked for, and 
 ADOPTION = "adopt"  # the kind of a run that took over what another tool kept in the view's place
 PAUSED, RESUMED = "pause", "resume"
 REFILL = "refill"  # of a view whose store lost rows of it; nobody asked for it
+KEPT_RECORDED = 200  # rows of what was done at once, of one kind and view
 KEPT_HOURS = 24  # rows of what happens again and again, of one kind and view
 GOES_ON_WITHIN_H = 24  # what was stopped longer ago begins again
 
@@ -212,6 +213,7 @@ def record(session: Session, database: str, kind: str, view: str, what: str, res
     with transaction(session, f"recording a {kind}") as cursor:
         number = insert(cursor, database, kind, view, what, "", RunState.DONE)
         end(cursor, database, [number], RunState.DONE, {}, result)
+    forget_but_last(session, database, kind, view, KEPT_RECORDED)
 
 
 def record_refill(session: Session, database: str, view: str, why: str) -> None:

@@ -47,6 +47,7 @@ class RunTexts(NamedTuple):
     """The texts of a run, in words and as JSON."""
 
     id: int
+    kind: str
     view: str
     state: str
     what: str

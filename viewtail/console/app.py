@@ -201,6 +201,8 @@ class Console:
         }
 
     async def _events(self, made: Made, request: Request) -> Response:
+        if request.method == "HEAD":
+            return Response(media_type="text/event-stream")
         if self._streams >= MOST_STREAMS:
             message = f"{MOST_STREAMS} pages of the console are live, and it keeps no more so. Close some of them\n"
             return Response(message, 503, media_type="text/plain")

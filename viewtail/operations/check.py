@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence, Set
 from contextlib import closing, suppress
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 
 import orjson
 
@@ -119,7 +119,7 @@ def _views(checked: Checked, views: Sequence[View], away: Set[str]) -> list[Find
     """`away`: the stores that do not answer, which is a finding already. They are not waited for again."""
     try:
         with closing(open_session(checked.source.address(), role="source")) as connection:
-            describing = partial(describe, connection)
+            describing = cache(partial(describe, connection))
             bound, wrong = _bound(checked, views, describing)
             fit = [ok("views", f"view {view.id}", f"fits its table{_functions(view)}") for view in bound]
             fit += unmasked_findings(bound)

@@ -481,10 +481,10 @@ def _looked_own(database: str, trace: OwnTrace) -> Looked:
     )
     if not trace.conditions:
         return looked
-    ids, conditions = ", ".join(map(str, trace.conditions)), counted(len(trace.conditions), "conditions")
+    ids, count = ", ".join(map(str, trace.conditions)), len(trace.conditions)
     return replace(
         looked,
-        stays=f"{conditions} that operators wrote (--where), which may name other values of it",
+        stays=f"{counted(count, 'texts')} that operators wrote (--where, --reason), which may name values of it",
         until=f"you delete them: DELETE FROM {table} WHERE id IN ({ids});",
     )
 

@@ -52,8 +52,8 @@ class Findings:
         """What to do about one of `not_run`."""
         source = view.rpartition(" (")[2].removesuffix(")") if view.endswith(")") else ""
         shown = [each for each in self.pipelines if source in ("", PipelineId.parse(each.name).source)]
-        processes = {*kept_now(shown).values(), *(self.kept.values() if not source else ())}
-        return to_begin([process for process in processes if process])
+        running = {each.owner for each in shown if each.state != "down"} | {*(self.kept.values() if not source else ())}
+        return to_begin([process for process in running if process])
 
     @property
     def is_well(self) -> bool:

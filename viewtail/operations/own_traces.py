@@ -17,7 +17,7 @@ import orjson
 from offsets import sentences as texts
 from offsets.fill_keys import key_from_text, key_text, untagged
 from offsets.runs import MOST_TEXT as CUT_AT
-from offsets.runs import RunState, is_under_way
+from offsets.runs import PAUSED, RunState, is_under_way
 from offsets.sentences import FanOutTexts, RunTexts, Sentence
 from offsets.views import State
 from viewtail.changes.copy_ids import view_of
@@ -42,7 +42,7 @@ class OwnTrace:
     table: str
     erased: int = 0  # rows that named the key
     left: str = ""  # what still names it, and cannot be changed now
-    conditions: tuple[int, ...] = ()  # ids of runs with a condition that an operator wrote
+    conditions: tuple[int, ...] = ()  # ids of runs with a condition, or a reason, that an operator wrote
 
 
 @dataclass(eq=False, kw_only=True)
@@ -79,7 +79,7 @@ class OwnTraces:
 
     def _runs(self) -> OwnTrace:
         runs = list(filter(self._may_name_it, texts.run_texts(self.cursor, self.database)))
-        conditions = tuple(run.id for run in runs if run.what.startswith(_WHERE))
+        conditions = tuple(run.id for run in runs if run.what.startswith(_WHERE) or (run.kind == PAUSED and run.result))
         naming = [run.id for run in runs if self._run(run) is not None]
         is_erased = {run: self._erase_run(run) for run in naming}
         busy = [str(run) for run, erased in is_erased.items() if erased is False]
