@@ -79,8 +79,8 @@ Where a line of these misses its goal on a machine of two cores:
 
 A page that changes by itself is open meanwhile. On a machine of two cores, which the servers, the pipeline and the
 bench share, any process that computes for 3 ms ten times a second makes the slowest change in a hundred slower: the
-console is held against such a process, too. A `why` reads the newest binlog from its begin, and takes a core as long as
-that lasts.
+console is held against such a process, too. So one change in a hundred comes some milliseconds later while ten pages a
+second are asked for. A `why` reads the newest binlog from its begin, and takes a core as long as that lasts.
 
 {peers}
 
