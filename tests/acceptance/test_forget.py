@@ -300,8 +300,8 @@ def test_what_viewtails_own_tables_say_of_an_erased_entity_is_erased_too(shop: S
             "'key 7 cannot be read, 7 rows')"
         )
     shop.ask(
-        f"INSERT INTO {OWN}.operator_run (kind, view, what, fingerprint, operator, state, result) "
-        f"VALUES ('pause', '{view}', 'the view', '', 'somebody', 'done', 'row 7 is odd')"
+        f"INSERT INTO {OWN}.operator_run (kind, view, what, fingerprint, operator, state, progress, result) "
+        f"VALUES ('pause', '{view}', 'the view', '', 'somebody', 'done', '{{}}', 'row 7 is odd')"
     )
     shop.ask(f"UPDATE {OWN}.view SET fill_key = '{place}' WHERE name IN ('{view}', 'mysql:forget_email')")
     shop.ask(

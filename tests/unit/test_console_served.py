@@ -225,9 +225,9 @@ def test_live_pages_leave_connections_for_others(served: Served, monkeypatch: py
 
 def test_a_head_request_for_a_live_page_ends(served: Served) -> None:
     lines = b" /events HTTP/1.1\r\nHost: 127.0.0.1\r\n"
-    with served.connect(b"HEAD" + lines + b"\r\nHEAD" + lines + b"Connection: close\r\n\r\n") as asked:
-        with asked.makefile("rb") as answers:
-            assert answers.read().count(b"text/event-stream") == 2
+    both = b"HEAD" + lines + b"\r\nHEAD" + lines + b"Connection: close\r\n\r\n"
+    with served.connect(both) as asked, asked.makefile("rb") as answers:
+        assert answers.read().count(b"text/event-stream") == 2
     assert served.console._streams == 0
 
 
