@@ -11,7 +11,7 @@ import pymysql
 import pytest
 
 from ingest.binlog.coordinates import BinlogPosition
-from offsets import schema, whole_replays
+from offsets import runs, schema, whole_replays
 from offsets.backfills import BackfillProgress
 from offsets.copies import Copies, Stage
 from offsets.copies import Event as CopyEvent
@@ -294,6 +294,16 @@ def test_replays_that_were_asked_for_at_one_moment_are_over_together(scene: Scen
     with transaction(session, "looking") as cursor:
         cursor.execute(f"SELECT state, ended_at IS NULL FROM {scene.database}.operator_run")
         assert cursor.fetchall() == (("done", 0), ("done", 0))
+
+
+def test_the_record_keeps_the_newest_of_what_is_done_at_once(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runs, "KEPT_RECORDED", 3)
+    session = OwnSession(scene.open)
+    for number in range(5):
+        runs.record(session, scene.database, runs.PAUSED, "", f"pipeline {number}")
+    runs.record(session, scene.database, runs.RESUMED, "", "pipeline 0")
+    found = past(session, scene.database, [runs.PAUSED, runs.RESUMED], 9)
+    assert [run.what for run in found] == ["pipeline 0", "pipeline 4", "pipeline 3", "pipeline 2"]
 
 
 def test_a_session_for_looks_reads_without_a_commit_and_writes_whole_transactions(scene: Scene) -> None:
