@@ -154,7 +154,6 @@ class Pipeline(ABC):
         with ReadAhead(self.source, offset, self.limits, self._tick_s) as batches:
             self._next = LookAhead(self.life.projections, batches.following)
             self.vitals.state = PipelineState.RUNNING
-            self.vitals.error = None
             for batch in batches:
                 self.check_lease()
                 has_read = has_read or batch is not None
@@ -168,6 +167,7 @@ class Pipeline(ABC):
                     self._pass(batch)
                 else:
                     self._when_idle(has_read)
+                self.vitals.error = None  # not before: the store may refuse the same batch again and again
                 self._save_when_idle()
                 self._between_batches(is_idle=batch is None or not batch.is_telling)
                 if self.stop.is_set() and self._may_stop():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import uuid
 from collections.abc import Iterator
 from contextlib import closing
@@ -14,8 +15,9 @@ from ingest.binlog.coordinates import BinlogPosition
 from projectors.stores import NOTHING_HELD
 from projectors.stores.elasticsearch.sink import ElasticsearchSink
 from projectors.stores.elasticsearch.views import SearchIndex
+from projectors.views import Entity
 from stack import Server
-from tests.contract.sinks import ElasticsearchOne
+from tests.contract.sinks import PERSON, ElasticsearchOne, bound
 from tests.support.documents import get, search
 from tests.support.missing import missing
 from viewtail.changes.errors import MisuseError, StoreError, StoreUnavailableError
@@ -99,6 +101,46 @@ def test_what_a_failed_write_was_to_take_away_stays_there_when_another_follows(
     sink.prepare()
     write(sink, one, {(2,): Write(5, ("e", "f"))})
     assert one.shown(one.person) == {(1,): Write(5, ("a", "b")), (2,): Write(5, ("e", "f"))}
+
+
+def test_a_document_too_large_for_the_nodes_memory_is_parked_and_all_others_are_written(
+    one: ElasticsearchOne, sink: ElasticsearchSink
+) -> None:
+    """The node has 512 MiB of heap: 10 % of that for writes, and writing a text takes several times its bytes."""
+    writes: dict[Key, Write] = {(at,): Write(5, ("small", None)) for at in range(1, 1200)}
+    writes[600,] = Write(5, ("x" * 15_000_000, None))
+    (letter,) = sink.write([ViewWrites(one.person.id, writes)], None)
+    assert letter.key == "600"
+    assert re.match(r"its 15,000,\d+ bytes need [\d,]+ bytes of memory .* has 53,687,091 for all", letter.reason)
+    assert len(one.shown(one.person)) == 1198
+    assert write(sink, one, {(600,): Write(6, ("mended", None))}) == 0
+    assert one.shown(one.person)[600,] == Write(6, ("mended", None))
+
+
+def test_documents_that_only_together_are_too_large_are_waited_for(
+    one: ElasticsearchOne, client: Elasticsearch
+) -> None:
+    unread = {"type": "keyword", "index": False, "doc_values": False}
+    view = bound(SearchIndex(one.person.view.name, Entity("shop.person"), fields={"email": unread}), PERSON, ["email"])
+    sink = one.sink(view)
+    sink.prepare()
+    before = version = rejected(client)
+    while rejected(client) == before:  # they need not come to the node at the same moment
+        version += 1
+        assert version < before + 30, "the node never had two at once"
+        writes: dict[Key, Write] = {(at,): Write(version, ("x" * 8_000_000,)) for at in range(1, 7)}
+        assert sink.write([ViewWrites(view.id, writes)], None) == []
+    sink.close()
+    client.indices.refresh(index=view.view.name)
+    hits = client.search(index=view.view.name, source=False, version=True)["hits"]["hits"]
+    assert [hit["_version"] for hit in hits] == [version] * 6
+
+
+def rejected(client: Elasticsearch) -> int:
+    """The writes that the node refused for lack of memory."""
+    (node,) = client.nodes.stats(metric="indexing_pressure")["nodes"].values()
+    total = node["indexing_pressure"]["memory"]["total"]
+    return int(total["coordinating_rejections"] + total["primary_rejections"])
 
 
 def test_a_tombstone_is_in_no_search_and_no_count(

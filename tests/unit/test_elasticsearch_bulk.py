@@ -146,6 +146,77 @@ def test_a_refused_request_is_halved_until_the_document_is_found(status: int) ->
     assert {one for ids in client.asked for one in ids} == {"a", "b", "c", "d", "e"}
 
 
+def pressed(stage: str, limit: int, others: int = 0, each: int = 100, whole_request: bool = False) -> Answer:
+    """As a node answers whose memory for writes is `limit` bytes; an item takes `each`."""
+
+    def answer(ids: list[str]) -> Any:
+        needed = each * len(ids)
+        if needed + others <= limit:
+            return fine(ids)
+        reason = (
+            f"rejected execution of {stage} operation [coordinating_and_primary_bytes={others}, replica_bytes=0, "
+            f"all_bytes={others}, {stage}_operation_bytes={needed}, max_{stage}_bytes={limit}]"
+        )
+        if whole_request:
+            return whole(429, "es_rejected_execution_exception", reason)(ids)
+        error = {"type": "es_rejected_execution_exception", "reason": reason}
+        return {"items": [{"index": {"status": 429, "error": error}} for _ in ids]}
+
+    return answer
+
+
+@pytest.mark.parametrize("whole_request", [False, True], ids=["each item", "the request"])
+def test_what_never_fits_into_the_nodes_memory_is_halved_until_it_does_without_a_wait(whole_request: bool) -> None:
+    client = Client(*[pressed("primary", 250, whole_request=whole_request)] * 20)
+    assert sent(client, chunk("a", "b", "c", "d", "e")) == ([], [])
+    assert [ids for ids in client.asked if len(ids) <= 2] == [["a", "b"], ["c"], ["d", "e"]]
+
+
+@pytest.mark.parametrize("whole_request", [False, True], ids=["each item", "the request"])
+def test_a_document_that_never_fits_into_the_nodes_memory_is_parked_and_the_others_are_written(
+    whole_request: bool,
+) -> None:
+    def answer(ids: list[str]) -> Any:
+        return pressed("coordinating", 99 if "c" in ids else 10_000, whole_request=whole_request)(ids)
+
+    client = Client(*[answer] * 20)
+    ((key, reason),), pauses = sent(client, chunk("a", "b", "c", "d", "e"))
+    assert (key, pauses) == ("c", [])
+    assert {"a", "b", "d", "e"} <= {one for ids in client.asked for one in ids if "c" not in ids}
+    assert "need 100 bytes" in reason and "has 99 for" in reason and "indexing_pressure.memory.limit" in reason
+
+
+@pytest.mark.parametrize(
+    ("stage", "size", "others", "needed", "is_parked"),
+    [
+        ("primary", 11_000_000, 11_000_200, 44_000_032, True),  # its own 11 MB are all that is under way
+        ("primary", 11_000_000, 31_000_200, 44_000_032, True),
+        ("primary", 10_000_000, 20_000_200, 40_000_032, False),  # 10 MB of others
+        ("primary", 30_000_000, 30_000_200, 30_000_200, False),  # a node where indexing it has not begun
+        ("coordinating", 60_000_000, 0, 60_000_200, True),
+        ("coordinating", 50_000_000, 20_000_000, 50_000_200, False),
+    ],
+)
+def test_its_own_bytes_count_beside_what_indexing_takes_and_those_of_others_do_not(
+    stage: str, size: int, others: int, needed: int, is_parked: bool
+) -> None:
+    """As Elasticsearch 9.2 with 512 MiB of heap answers."""
+    big = BulkChunk([VIEW], [(("a",), Write(7, ()))], [b'{"index":{"_id":"a"}}\n{"x":"' + b"x" * size + b'"}'])
+    client = Client(pressed(stage, 53_687_091, others, needed), fine)
+    refused, pauses = sent(client, big)
+    assert [key for key, _ in refused] == (["a"] if is_parked else [])
+    assert len(pauses) == len(client.asked) - 1 == (0 if is_parked else 1)
+
+
+def test_a_repair_of_a_document_that_never_fits_deletes_it_for_the_write_that_parks_it() -> None:
+    def answer(ids: list[str]) -> Any:
+        return pressed("primary", 99 if "b" in ids else 10_000)(ids)
+
+    client = Client(*[answer] * 20)
+    assert replaced(client, "a", "b") == []
+    assert client.asked == [["-a", "a", "-b", "b"], ["-a", "a"], ["-b", "b"], ["-b"]]
+
+
 def replacements(*ids: str) -> list[Replacement]:
     lines = {one: orjson.dumps({"delete": {"_id": one}}) for one in ids}
     return [Replacement((lines[one],), (orjson.dumps({"index": {"_id": one}}) + b"\n{}",)) for one in ids]

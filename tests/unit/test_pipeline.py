@@ -213,6 +213,26 @@ def test_batches_are_projected_while_the_store_is_busy_and_come_in_order(
     assert loop.sink.store.shown("mysql:by_name")[100,][0] == at(50).version
 
 
+def test_a_store_that_refuses_the_same_batch_again_and_again_is_said_until_it_takes_it(
+    bound: BoundView, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loop = loop_of(bound, ([1], "n", INSERT))
+    said: list[tuple[str, str | None]] = []
+    write = loop.sink.write
+
+    def noting(*given: Any) -> Any:
+        if given[0]:
+            said.append((loop.pipeline.vitals.state, loop.pipeline.vitals.error))
+            loop.sink.faults.fail_before_write(len(said) < 3)
+        return write(*given)
+
+    monkeypatch.setattr(loop.sink, "write", noting)
+    loop.run()
+    error = "fake store: broke off before the write"
+    assert said == [("running", None), ("running", error), ("running", error)]
+    assert loop.pipeline.vitals.error is None and loop.names() == {1: "n"}
+
+
 def test_what_was_projected_for_a_view_that_is_halted_since_is_not_written(
     bound: BoundView, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,7 +2,8 @@
 
 A bulk request answers 200 whatever happened to its items. 409 is a superseded write, which is fine; items with 429 and
 5xx are sent again; 400 is a document that the index refuses, which becomes a dead letter; if a whole request is
-refused, it is halved until the document at fault is found."""
+refused, it is halved until the document at fault is found. So is one that the node's memory for writes never holds,
+however little else is under way: its 429 says how much it needs, and what the limit is."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ from elasticsearch import Elasticsearch
 
 from projectors.stores import Item, parked
 from projectors.stores.elasticsearch.index import mapping_of
-from projectors.stores.elasticsearch.limits import limit_met
+from projectors.stores.elasticsearch.limits import limit_met, memory_exceeded
 from projectors.stores.elasticsearch.requests import INDEX_GONE, NDJSON, OverloadedError, Refused, send, trouble
 from projectors.views import BoundView
 from viewtail.changes.errors import RETRIES, StoreError, StoreUnavailableError, ViewtailError
@@ -29,6 +30,8 @@ _TARGET = f"/_bulk?require_alias=true&filter_path=items.*.status,{_ERROR}.type,{
 _DOING = "writing"
 WRITTEN = frozenset({200, 201})
 _FINE = WRITTEN | {409}
+_HALVED = (400, 413, 429)  # of a refused request
+_ADDED_BYTES = 1024  # at most, to an item, as a node counts it; 156 were measured
 _PAUSES_S = (0.05, 0.2, 0.8, 2.0)  # between tries while the server is too busy
 
 _FIELD = re.compile(r'field(?:=| )["\[]([^"\]]{1,200})["\]]')
@@ -134,7 +137,7 @@ def replace(
     try:
         _insist(attempt, pause)
     except Refused as refused:
-        if refused.status not in (400, 413):
+        if refused.status not in _HALVED:
             raise
         if len(replacements) > 1:
             middle = len(replacements) // 2
@@ -201,7 +204,9 @@ def body_of(lines: Iterable[bytes]) -> bytes:
 
 
 def ask_bulk(client: Elasticsearch, target: str, body: bytes, count: int) -> list[dict[str, Any]]:
-    """The answers for the `count` items, each with 'status', and 'error' if there is one."""
+    """The answers for the `count` items, each with 'status', and 'error' if there is one.
+
+    Raises Refused also if some of them were refused since all together never fit: what was taken may be sent again."""
     answer = send(client, _DOING, "POST", target, body, NDJSON)
     try:
         answers = [next(iter(item.values())) for item in answer["items"]]
@@ -213,6 +218,9 @@ def ask_bulk(client: Elasticsearch, target: str, body: bytes, count: int) -> lis
             f"Elasticsearch: the answer to a bulk request does not say what became of each of its {count} items. "
             f"{RETRIES}; does a proxy between them cut answers short?"
         )
+    for answer in answers:
+        if answer["status"] == 429 and memory_exceeded(_error(answer)[1], len(body) + count * _ADDED_BYTES):
+            raise Refused(429, *_error(answer))
     return answers
 
 
@@ -270,18 +278,29 @@ def _is_busy(answer: dict[str, Any]) -> bool:
 def _narrow(
     client: Elasticsearch, chunk: BulkChunk, refused: Refused, pause: Callable[[float], Any], guard: Guard
 ) -> list[Parked]:
-    """Handle a refused request: it is too long (413), or one of its documents makes it unreadable (400)."""
-    if refused.status not in (400, 413):
+    """Handle a refused request: too long (413), too large for the node's memory (429), or unreadable (400)."""
+    if refused.status not in _HALVED:
         raise StoreError(
             f"Elasticsearch: {_DOING} failed: {refused.status} {refused.kind}. Is a proxy in between, or something "
             "else at this address? Check VIEWTAIL_ELASTICSEARCH__URL"
         ) from None
     if len(chunk) > 1:
         return [letter for half in chunk.halves() for letter in deliver(client, half, pause, guard)]
-    reason = f"Elasticsearch refused it: {refused.status} {refused.kind}".rstrip()
+    return [parked(chunk.views[0], chunk.items[0], _why_alone(refused, chunk.byte_count))]
+
+
+def _why_alone(refused: Refused, byte_count: int) -> str:
+    """Why a document is refused that is sent alone, and what to do."""
     if refused.status == 413:
-        reason = f"its {chunk.byte_count} bytes are more than Elasticsearch takes (http.max_content_length)"
-    return [parked(chunk.views[0], chunk.items[0], reason)]
+        return f"its {byte_count} bytes are more than Elasticsearch takes (http.max_content_length)"
+    if refused.status == 429 and (exceeded := memory_exceeded(refused.reason, byte_count + _ADDED_BYTES)):
+        needed, limit = exceeded
+        return (
+            f"its {byte_count:,} bytes need {needed:,} bytes of memory to be written, and Elasticsearch has {limit:,} "
+            "for all writes (10 % of the heap unless indexing_pressure.memory.limit is set). Raise the heap or that "
+            "limit, or show less of the row with document=FUNCTION"
+        )
+    return f"Elasticsearch refused it: {refused.status} {refused.kind}".rstrip()
 
 
 def describe(kind: str, reasons: Sequence[str], fields: Container[str]) -> str:

@@ -1,4 +1,4 @@
-"""Which limit of Elasticsearch a document exceeded, and what to do, in words without the value.
+"""Which limit of Elasticsearch a document or a request exceeded, and what to do, in words without the value.
 
 Elasticsearch's reasons say it, but quote values; only numbers and types at a fixed place are taken from them."""
 
@@ -54,6 +54,9 @@ _LIMITS = {  # of Elasticsearch 9 as measured
         "flattened"
     ),
 }
+# A node refuses writes while those under way need more memory than this; it says what the refused one would need.
+_PRESSURE = re.compile(r"all_bytes=(\d+), \w+_operation_bytes=(\d+), max_\w+_bytes=(\d+)\]")
+_OPERATION = re.compile(r"Request contains an operation of size \[(\d+)\] bytes, which exceeds .* of \[(\d+)\] bytes")
 _AT = r"(?:\[\d+:\d+\] )?(?:failed to parse: )?"
 _PATTERNS = [(re.compile(_AT + pattern, re.DOTALL), limit) for pattern, limit in _LIMITS.items()]
 
@@ -65,3 +68,21 @@ def limit_met(reasons: Sequence[str]) -> str:
         reasons: Elasticsearch's reasons, of the error and of its causes."""
     matches = ((pattern.match(reason), limit) for reason in reasons for pattern, limit in _PATTERNS)
     return next((limit.format(*match.groups()) for match, limit in matches if match is not None), "")
+
+
+def memory_exceeded(reason: str, byte_count: int = 0) -> tuple[int, int] | None:
+    """What a refused request needs and the node's limit, in bytes; None if it fits as soon as others are done.
+
+    A node counts the bytes of a request as it arrives, and beside them four times those of its largest document. Of
+    what is under way the answer gives the sum, so the request's own part is at most `byte_count`.
+
+    Args:
+        reason: Elasticsearch's, of a refusal with status 429.
+        byte_count: of the request, with what a node adds; 0: not known."""
+    if match := _OPERATION.search(reason):
+        return int(match[1]), int(match[2])
+    if (match := _PRESSURE.search(reason)) is None:
+        return None
+    others, operation, limit = map(int, match.groups())
+    needed = operation + (min(others, byte_count) if operation > 2 * byte_count else 0)
+    return (needed, limit) if needed > limit else None

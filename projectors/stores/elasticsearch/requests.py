@@ -1,8 +1,9 @@
 """Sends every request to Elasticsearch, and maps its answers to viewtail's errors in one table.
 
-A request that was understood and refused for its content (400, 404, 413) raises `Refused`; the caller knows what that
-means. Everything else becomes a ViewtailError here. Documents never get into a message: Elasticsearch quotes values in
-the reasons that it gives for documents, so bulk.py cuts those."""
+A request that was understood and refused for its content (400, 404, 413) raises `Refused`, and so does one that alone
+needs more memory than the node may use (429); the caller knows what that means. Everything else becomes a ViewtailError
+here. Documents never get into a message: Elasticsearch quotes values in the reasons that it gives for documents, so
+bulk.py cuts those."""
 
 from __future__ import annotations
 
@@ -16,6 +17,7 @@ from elastic_transport import ConnectionTimeout, TransportError
 from elasticsearch import ApiError, Elasticsearch, UnsupportedProductError
 from elasticsearch.serializer import CompatibilityModeJsonSerializer
 
+from projectors.stores.elasticsearch.limits import memory_exceeded
 from viewtail.changes.errors import RETRIES, StoreError, StoreUnavailableError, ViewtailError
 from viewtail.servers.certificates import why_ended, why_refused
 
@@ -27,7 +29,7 @@ _RETRYABLE = frozenset({408, 429, 502, 503, 504})
 
 
 class Refused(Exception):
-    """An answer about the content of this request: 400, 404, 409, 413 and the like."""
+    """An answer about the content of this request: 400, 404, 409, 413 and the like, or 429 if it never fits."""
 
     def __init__(self, status: int, kind: str, reason: str) -> None:
         super().__init__(f"{status} {kind}")
@@ -110,6 +112,8 @@ def trouble(status: int, kind: str, reason: str, doing: str) -> ViewtailError | 
             f"{said}. Give viewtail's user the privileges manage, read and write on the indices viewtail-*, "
             "viewtail.* and on the names of its views"
         )
+    if status == 429 and memory_exceeded(reason):
+        return None
     if status in _RETRYABLE:
         return OverloadedError(f"{said}. {RETRIES}; see GET /_cluster/health if it stays so")
     if status >= 500:
