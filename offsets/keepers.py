@@ -50,12 +50,20 @@ def known_views(session: Session, database: str) -> dict[tuple[str, str], ViewRe
 def to_begin(processes: Collection[str]) -> str:
     """What to do about a view that no run has seen, while these processes keep others."""
     if not processes:
-        return "Start one: viewtail run"
+        return "No viewtail that keeps it runs. Start one: viewtail run"
     names = sorted(processes)
     more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
     return (
         f"The viewtail that runs ({', '.join(names[:_MOST_NAMES])}{more}) does not keep it: it was started with an "
         "older views.py, or for other views. Restart it with this one"
+    )
+
+
+def kept_as_before(view: str, changed: str = "views.py") -> str:
+    """What to do about a view that the running viewtail keeps by an older declaration, or as its table was."""
+    return (
+        f"{changed} has changed since the running viewtail read it: {view} is kept as it was declared before. Restart "
+        "`viewtail run`"
     )
 
 

@@ -6,9 +6,9 @@ from collections.abc import Collection, Mapping, Sequence
 
 from projectors.catalog import Catalog, bound_to_tables
 from projectors.views import View
-from viewtail.declarations import declared_sources
+from viewtail.declarations import declared_hashes, declared_sources
 from viewtail.operations.collecting import collected
-from viewtail.operations.findings import Findings, compared
+from viewtail.operations.findings import Findings, compared, with_declarations
 from viewtail.servers.patience import COMMAND, QUESTION, Patience
 from viewtail.settings import Settings
 
@@ -47,16 +47,20 @@ def own_tables(settings: Settings, patience: Patience = QUESTION) -> Catalog:
     return Catalog(servers=settings.asked_with(patience.once()).servers())
 
 
-def findings_of(settings: Settings) -> Findings:
+def findings_of(settings: Settings, hashes: Mapping[str, Collection[str]] | None = None) -> Findings:
     """What is known of a deployment: its own tables, each source, the declarations. Raises ViewtailError.
 
     Who asks wants to know now; a server that hangs is an answer.
+
+    Args:
+        hashes: `declared_hashes`, where the caller knows them.
     """
     asked = settings.asked_with(QUESTION.once())
     servers, declared = asked.servers(), declared_sources(settings)
     named = sorted({name for names in (declared or {}).values() for name in names} - {servers.source_name})
     seen = collected(servers, [asked.of_source(name).asked_with(QUESTION.once()).servers() for name in named])
-    return judged(settings, seen, declared)
+    found = judged(settings, seen, declared)
+    return with_declarations(found, declared_hashes(settings) if hashes is None else hashes)
 
 
 def judged(settings: Settings, seen: Findings, declared: Mapping[str, Collection[str]] | None) -> Findings:

@@ -16,7 +16,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Protocol, runtime_checkable
+from weakref import WeakKeyDictionary
 
+from projectors.binding import declaration_hash
 from projectors.masking import with_masks
 from projectors.stores.registry import STORES, store_of, with_topics
 from projectors.views import View
@@ -27,6 +29,8 @@ from viewtail.settings import Settings
 
 SHARD_VARIABLE = "VIEWTAIL_SHARD"
 _NO_VIEWS = "Write one with `viewtail init`, or say where the views are: VIEWTAIL_VIEWS=MODULE:ATTRIBUTE"
+
+_texts: WeakKeyDictionary[ModuleType, bytes] = WeakKeyDictionary()  # of the modules' files as they were loaded
 
 
 class NoModuleError(DeclarationError):
@@ -73,6 +77,35 @@ def declared_sources(loaded: Settings) -> dict[str, frozenset[str]] | None:
         }
     except MisuseError:
         return None
+
+
+def declared_hashes(loaded: Settings) -> dict[str, set[str]]:
+    """By the ids of all declared views the hashes of their declarations, one of each source that they draw on.
+
+    None of them when views.py cannot be loaded.
+    """
+    base, found = loaded.views.partition("@")[0], dict[str, set[str]]()
+    try:
+        is_of_sources = bool(loaded.sources) and not isinstance(declared(base), Sharded)
+        names = [f"{base}@{name}" for name in (DEFAULT_SOURCE, *loaded.sources)] if is_of_sources else [loaded.views]
+        for view in (view for name in names for view in load(name)):
+            found.setdefault(view.id, set()).add(declaration_hash(view))
+    except MisuseError:
+        return {}
+    return found
+
+
+def has_changed(loaded: Settings) -> bool:
+    """Return whether the file of views.py is another one than this process has loaded."""
+    module = sys.modules.get(loaded.views.partition(":")[0])
+    return module is not None and module in _texts and _text(module) != _texts[module]
+
+
+def _text(module: ModuleType) -> bytes:
+    try:
+        return Path(module.__file__ or "").read_bytes()
+    except OSError:
+        return b""
 
 
 def all_ids(loaded: Settings) -> set[str]:
@@ -261,7 +294,10 @@ def _named(node: ast.AST, package: str) -> list[str]:
 
 def _module(module: str, name: str, mend: str) -> ModuleType:
     try:
-        return importlib.import_module(module)
+        found = importlib.import_module(module)
+        if found not in _texts:
+            _texts[found] = _text(found)
+        return found
     except ModuleNotFoundError as error:
         if error.name is not None and (module == error.name or module.startswith(error.name + ".")):
             raise NoModuleError(

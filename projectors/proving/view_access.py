@@ -18,10 +18,10 @@ from offsets import dead_letters, fan_outs
 from offsets.copies import require_not_moving
 from offsets.dead_letters import Letter
 from offsets.fan_outs import FanOut
-from offsets.keepers import Keeper, keepers
+from offsets.keepers import Keeper, keepers, kept_as_before
 from offsets.mysql import Session
 from offsets.view_parts import ViewParts
-from offsets.views import State, ViewRecord, note_written
+from offsets.views import KEPT, State, ViewRecord, note_written
 from projectors.catalog import Catalog
 from projectors.dead_letters import DeadLetters
 from projectors.derived import LookUp
@@ -75,9 +75,9 @@ class ViewAccess:
         store = store_of(self.view.view)
         if store.keeps_every_change:
             raise MisuseError(
-                f"{self.view.id} is a topic: it keeps every change, and no version beside a key, so single entities "
-                f"of it are neither compared, waited for nor written again. How far it is: viewtail status. "
-                f"To publish it again: viewtail replay {self.view.id}"
+                f"{self.view.id} is a topic: it has changes, not rows, so it is not compared or waited for, and no "
+                "single key of it is looked up or published again. How far its pipeline is: viewtail status. To "
+                f"publish all of it again: viewtail replay {self.view.id}"
             )
         self._pipelines = [pipeline.name for pipeline in self.catalog.pipelines() if pipeline.store == store.name]
         self.session = self.catalog.session()
@@ -206,11 +206,20 @@ class ViewAccess:
                 f"view {self.view.id} is being backfilled ({kept.state}), so it is not whole yet. Try again when "
                 "`viewtail status` says that it is filled"
             )
-        if kept.fingerprint != self.view.fingerprint:
-            raise MisuseError(
-                f"views.py, or the table {self.view.table.full_name}, has changed since the running viewtail read "
-                f"it: {self.view.id} is kept as it was declared before. Restart `viewtail run`, then try again"
-            )
+        if (why := self._kept_as_before(kept)) is not None:
+            raise MisuseError(f"{why}, then try again")
+
+    def _kept_as_before(self, kept: ViewRecord) -> str | None:
+        if kept.fingerprint == self.view.fingerprint:
+            return None
+        return kept_as_before(self.view.id, f"views.py, or the table {self.view.table.full_name},")
+
+    def kept_as_before(self) -> str | None:
+        """Return what to do where the view gets changes by an older declaration than that of views.py; else None."""
+        if not self.is_run():
+            return None  # the next one reads views.py as it is
+        kept = (self._kept_as_before(record) for _, record in self.keepers() if record.state in KEPT)
+        return next(filter(None, kept), None)
 
     def require_none_paused(self) -> None:
         """Raises ViewtailError where a table is paused in the view, for what is done with the whole of it."""

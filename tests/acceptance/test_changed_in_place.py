@@ -33,6 +33,22 @@ def _warned(run: Run) -> dict[str, str]:
     return {one["what"].split()[1].rstrip(","): " ".join(map(str, one.values())) for one in found}
 
 
+def _are_told_as_kept_before(run: Run) -> None:
+    """`status` names those that changed, and `why` does not judge them without that word."""
+    since = "has changed since the running viewtail read it: {} is kept as it was declared before. Restart"
+    told = run.command("status").stdout
+    kept = json.loads(run.command("status", "--json").stdout)["kept_as_before"]
+    assert kept == ["elasticsearch:changed_users", "mysql:by_email", "redis:user"]
+    for name in kept:
+        assert f"views.py {since.format(f'view {name}')} `viewtail run`" in told, told
+        said = run.command("why", name, "1")
+        assert since.format(name) in said.stdout + said.stderr, f"{said.stdout}{said.stderr}"
+        assert "viewtail replay" not in said.stdout, "it would refuse"
+    assert "verdict      WRONG: views.py, or the table" in run.command("why", "redis:user", "1").stdout
+    assert "mysql:by_name is kept" not in told
+    assert since.format("mysql:by_name") not in run.command("why", "mysql:by_name", "1").stdout
+
+
 def test_check_says_which_changed_views_the_next_run_empties_or_refills(
     tmp_path: Path, mysql_server: Server, redis_server: Server, elasticsearch_server: Server
 ) -> None:
@@ -51,6 +67,7 @@ def test_check_says_which_changed_views_the_next_run_empties_or_refills(
             (tmp_path / "views.py").write_text(AFTER + VIEWS)
             warned = _warned(run)
             assert run.is_well(), "nothing was written, and the running viewtail keeps them as they were"
+            _are_told_as_kept_before(run)
         finally:
             run.stop()
         assert warned.keys() == {"mysql:by_email", "redis:user", "elasticsearch:changed_users"}

@@ -159,6 +159,60 @@ def test_preview_reads_the_edited_file(world: World, page: Page) -> None:
         file.write_text(VIEWS)
 
 
+def test_an_edited_views_py_is_told_where_the_run_has_the_older_one(world: World) -> None:
+    since, file = "views.py has changed since this console read it", world.run.folder / "views.py"
+    pages = ("/", "/view/redis/card/why?key=7")
+    wait_for("a word about no edited file", lambda: since not in world.get("/")[1])
+    assert "has an older one" not in world.get("/view/redis/card")[1]
+    file.write_text(VIEWS.replace('key="card:{id}"', 'key="card:{id}", where=lambda row: row["id"] < 3'))
+    try:
+        for path in pages:
+            wait_for("what changed is told", lambda path=path: since in world.get(path)[1])
+        text = world.get("/view/redis/card")[1]
+        assert "line 16, as views.py is now; the running viewtail has an older one" in text, text
+        # One that read the new file knows which views differ.
+        beside = world.run.background("console", "--port", "0")
+        try:
+            log = wait_for(
+                "its address", lambda: re.search(r'"url":"(http://[^"]+)","event":"console"', beside.errors_so_far())
+            )
+            read = {path: world.ask(urllib.request.Request(f"{log[1]}{path}"))[1] for path in ("", "view/redis/card")}
+        finally:
+            beside.terminate()
+        assert "view redis:card is kept as it was declared before. Restart" in read[""] and since not in read[""]
+        assert "the running viewtail has an older one" in read["view/redis/card"]
+        assert "view redis:person is kept" not in read[""]
+    finally:
+        file.write_text(VIEWS)
+    wait_for("it is as it was", lambda: since not in world.get("/")[1])
+
+
+def test_what_is_paused_is_not_called_well(world: World, tmp_path: Path) -> None:
+    """`only` has one view, so that nothing else is wrong in it."""
+    well, paused = "Everything is well.", "Nothing is wrong, and something is paused: see below."
+    only = VIEWS.replace("    RedisJson(", "    # ")
+    (world.run.folder / "only.py").write_text(only)
+    beside = world.run.background("console", "--port", "0", VIEWTAIL_VIEWS="only:views")
+    try:
+        log = wait_for(
+            "its address", lambda: re.search(r'"url":"(http://[^"]+)","event":"console"', beside.errors_so_far())
+        )
+
+        def overview() -> str:
+            return world.ask(urllib.request.Request(log[1]))[1]
+
+        wait_for("all is well", lambda: well in overview())
+        assert paused not in overview()
+        for what in (("redis:person",), ("--pipeline", "redis")):
+            assert world.run.command("pause", *what).returncode == 0
+            wait_for("it is told", lambda: paused in overview())
+            assert well not in overview()
+            assert world.run.command("resume", *what).returncode == 0
+            wait_for("all is well again", lambda: well in overview())
+    finally:
+        beside.terminate()
+
+
 def test_each_page_is_accessible_light_and_dark_wide_and_narrow(world: World, visitor: Visitor) -> None:
     for look in (DESKTOP, replace(DESKTOP, dark=True), PHONE, replace(PHONE, dark=True)):
         page = visitor.page(replace(look, still=True))

@@ -255,6 +255,12 @@ def test_a_paused_view_gets_nothing_while_others_go_on_and_is_backfilled_when_it
         asked = run.command("why", "user_by_email", "1")
         assert asked.returncode == 1 and "PAUSED: " in asked.stdout, asked.stderr
         assert "viewtail resume mysql:user_by_email" in asked.stdout
+        shop.sql(f"UPDATE {SCHEMA}.user SET email = 'a' WHERE id = 1")
+        asked = run.command("why", "user_by_email", "1")
+        assert asked.returncode == 0 and "CURRENT: " in asked.stdout, asked.stderr
+        assert "; but the view gets no changes: it is paused since" in asked.stdout, asked.stdout
+        assert "a reader is moved" in asked.stdout
+        shop.sql(f"UPDATE {SCHEMA}.user SET email = 'c' WHERE id = 1")
         waited = run.command("wait", "user_by_email")
         assert waited.returncode == 1 and "viewtail resume mysql:user_by_email" in waited.stderr
 

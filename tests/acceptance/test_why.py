@@ -301,7 +301,7 @@ def test_a_view_is_waited_for_that_no_viewtail_has_begun_with_yet(mysql_server: 
     Shop(mysql_server, 10)
     run = Run(tmp_path, declared("mysql"), addresses(mysql_server))
     early = run.command("wait", "people", "--within", "0.3")
-    assert early.returncode == 1 and "no viewtail has begun with it. Start one: viewtail run" in early.stderr
+    assert early.returncode == 1 and "no viewtail has begun with it. No viewtail that keeps it runs. " in early.stderr
     waiting = run.background("wait", "people", "--within", "60")
     try:
         run.start()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -74,7 +74,7 @@ from viewtail.commands.replay_keys import _parked_keys
 from viewtail.operations import erase, replay
 from viewtail.operations import pausing as pausing_operation
 from viewtail.operations.collecting import _SourceAnswers
-from viewtail.operations.findings import Findings, compared
+from viewtail.operations.findings import Findings, compared, with_declarations
 from viewtail.operations.given import own_keys
 from viewtail.operations.pausing import Outcome, _row_estimate
 from viewtail.operations.reading import _of_sources
@@ -565,11 +565,35 @@ def test_status_tells_of_a_source_whose_view_no_run_has_seen() -> None:
     findings = compared(Findings(pipelines=seen), declared, "viewtail", is_shared_out=False)
     assert findings.not_run == ["redis:user (us)"] and not findings.is_well and not findings.retired
     not_seen = "view redis:user (us) is declared, but no run has seen it yet"
-    assert f"{not_seen}. Start one: viewtail run" in remarks(findings), "what runs is of another source"
+    to_begin = "No viewtail that keeps it runs. Start one: viewtail run"
+    assert f"{not_seen}. {to_begin}" in remarks(findings), "what runs is of another source"
     both = [*seen, _pipeline("us.0.redis", "redis:user")]
     assert compared(Findings(pipelines=both), declared, "viewtail", is_shared_out=False).is_well
     nobody = compared(Findings(pipelines=[]), declared, "viewtail", is_shared_out=False)
     assert nobody.not_run == ["redis:city", "redis:user (eu)", "redis:user (us)"]
+
+
+def test_status_knows_a_view_that_each_source_keeps_by_its_own_declaration_from_one_that_changed() -> None:
+    loaded = targets(VIEWS)[-1].settings
+    hashes = declarations.declared_hashes(loaded)
+    assert len(hashes["redis:user"]) == 2 and len(hashes["redis:city"]) == 1
+
+    def kept(**of_eu: str) -> Sequence[str]:
+        pipelines = []
+        for declaration, name in zip(sorted(hashes["redis:user"]), ("eu", "us"), strict=True):
+            pipeline = _pipeline(f"{name}.0.redis", "redis:user")
+            (view,) = pipeline.views
+            changes: Any = {"declaration": declaration, **(of_eu if name == "eu" else {})}
+            pipelines.append(replace(pipeline, views=(replace(view, **changes),)))
+        found = with_declarations(Findings(pipelines=pipelines), hashes)
+        assert all(
+            any(f"view {view} is kept as it" in line for line in remarks(found)) for view in found.kept_as_before
+        )
+        return found.kept_as_before
+
+    assert kept() == []
+    assert kept(declaration="another") == ["redis:user"]
+    assert kept(declaration="another", state=State.PAUSED) == [], "a restart leaves it as it is"
 
 
 def _asked(name: str, left_s: float | None = None, error: str = "") -> Any:

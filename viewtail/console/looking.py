@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -24,6 +24,11 @@ from viewtail.operations.status import PipelineStatus, ViewStatus, as_one
 from viewtail.settings import Settings
 
 FRESH_S = 1.0
+STALE = (
+    "views.py has changed since this console read it, and what it declares now is looked at by commands alone: "
+    "`viewtail status` names the views that are kept as they were declared before. To have them kept as they are "
+    "declared now, restart `viewtail run`, and `viewtail console` where this is one"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +38,7 @@ class Seen:
     findings: Findings | None = None
     error: str | None = None  # why nothing newer is known
     at: float = 0.0  # monotonic, of `findings`
+    is_stale: bool = False  # views.py is not what this process has loaded
 
     @property
     def age_s(self) -> float:
@@ -49,13 +55,23 @@ class Seen:
     @property
     def lines(self) -> list[str]:
         """What to do, as `viewtail status` says it."""
-        found = self.findings
-        return [] if found is None else [*told(found.pipelines), *of_fleet(found.fleet), *to_do(found)]
+        found, stale = self.findings, [STALE] if self.is_stale else []
+        return stale if found is None else [*told(found.pipelines), *of_fleet(found.fleet), *to_do(found), *stale]
 
     def lines_of(self, name: str) -> list[str]:
         """Those of them that name a view or a pipeline."""
         whole = re.compile(rf"(?<![\w:#.]){re.escape(name)}(?![\w#])")
         return [line for line in self.lines if whole.search(line)]
+
+    @property
+    def kept_as_before(self) -> Sequence[str]:
+        """The views that the running viewtail keeps by an older declaration."""
+        return self.findings.kept_as_before if self.findings is not None else ()
+
+    @property
+    def has_pauses(self) -> bool:
+        """Return whether an operator has paused something."""
+        return self.findings is not None and self.findings.has_pauses
 
     def margin_of(self, pipeline: str) -> Margin | None:
         """How long the source keeps what a pipeline needs next, where that is known."""
@@ -83,6 +99,7 @@ class Deployment:
     name: str
     loaded: Settings
     sources: Mapping[str, Callable[[], Settings]] = field(default_factory=dict)
+    _hashes: Mapping[str, Collection[str]] = field(default_factory=dict)  # of the declarations, as they were loaded
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _seen: Seen = field(default_factory=Seen)
     _asked_at: float = 0.0
@@ -92,11 +109,22 @@ class Deployment:
         with self._lock:
             if time.monotonic() - self._asked_at >= FRESH_S:
                 try:
-                    self._seen = Seen(findings=findings_of(self.loaded), at=time.monotonic())
+                    self._seen = Seen(findings=self._found(), at=time.monotonic(), is_stale=self.is_stale)
                 except ViewtailError as error:
                     self._seen = replace(self._seen, error=once(error))
                 self._asked_at = time.monotonic()
             return self._seen
+
+    @property
+    def is_stale(self) -> bool:
+        """Return whether views.py was edited since this process loaded it."""
+        return declarations.has_changed(self.loaded)
+
+    def _found(self) -> Findings:
+        if self.is_stale:  # what it declares now is not known here
+            return findings_of(self.loaded, {})
+        self._hashes = self._hashes or declarations.declared_hashes(self.loaded)
+        return findings_of(self.loaded, self._hashes)
 
     def views(self) -> list[ViewStatus]:
         """Each view once, as it is where it is least well."""

@@ -26,7 +26,7 @@ from viewtail.commands.preview import changed
 from viewtail.commands.status_page import shown_age, shown_rate
 from viewtail.console import actions, asking, declared
 from viewtail.console.jobs import Commands, Job
-from viewtail.console.looking import Deployment, Fleet
+from viewtail.console.looking import STALE, Deployment, Fleet
 from viewtail.operations.incidents import lasting
 from viewtail.operations.status import PipelineStatus, ViewStatus
 from viewtail.settings import Settings
@@ -63,10 +63,15 @@ class Pages:
         """All pipelines and views, and what to do."""
         found = [(deployment, deployment.seen(), _least_well(deployment)) for deployment in self.fleet.deployments]
         is_well = all(seen.is_well for _, seen, _ in found)
+        besides = []
+        if any(seen.has_pauses for _, seen, _ in found):
+            besides.append("something is paused")
+        if any(seen.is_stale or seen.kept_as_before for _, seen, _ in found):
+            besides.append("views.py has changed")
         return Shown(
             template="overview.html",
             title="Overview",
-            given={"found": found, "is_well": is_well, "jobs": self.commands.newest()[:5]},
+            given={"found": found, "is_well": is_well, "besides": besides, "jobs": self.commands.newest()[:5]},
             is_live=True,
         )
 
@@ -84,6 +89,7 @@ class Pages:
         given = {
             "pipelines": seen.pipelines_of(name),
             "declared": declaration,
+            "is_older_kept": deployment.is_stale or live in seen.kept_as_before,
             "lines": seen.lines_of(name) or seen.lines_of(live),
             "copy": copy,
             "actions": [] if is_copy(name) else actions.offered(status, copy),
@@ -111,6 +117,7 @@ class Pages:
             with _error_in(given):
                 loaded = self._settings(deployment, status, source)
                 answer, lines, remarks = asking.why_shown(loaded, view_of(name), key)
+                remarks += [STALE] if deployment.is_stale else []
                 given |= {"answer": answer, "lines": lines, "remarks": remarks, "action": as_action(answer.run_next)}
         return self._of_view(deployment, status, "why.html", "Why", given, source)
 

@@ -13,6 +13,7 @@ from typing import Any
 from ingest import Margin
 from offsets.copies import Copy
 from offsets.keepers import to_begin
+from offsets.views import State
 from projectors.stores.registry import STORES
 from viewtail.changes.copy_ids import is_copy, view_of
 from viewtail.changes.pipelines import PipelineId, PipelineState
@@ -40,6 +41,7 @@ class Findings:
     comparing: Collection[str] = ()  # copies that are compared with their table now
     risk: str | None = None  # what the source's settings accept that may be lost
     gone_back: Sequence[str] = ()  # views that an operator keeps as they were declared before
+    kept_as_before: Sequence[str] = ()  # views that the running viewtail keeps by an older declaration than views.py's
     kept: Mapping[str, str | None] = field(default_factory=dict)  # those of `retired` that a process keeps, and which
     other_app: OtherApp | None = None  # keeps other views with the same database
 
@@ -59,6 +61,12 @@ class Findings:
     def is_well(self) -> bool:
         return bool(self.pipelines) and not self.not_run and all(pipeline.is_well for pipeline in self.pipelines)
 
+    @property
+    def has_pauses(self) -> bool:
+        """Return whether an operator has paused a pipeline, a view or one of its tables."""
+        views = [view for pipeline in self.pipelines for view in pipeline.views]
+        return any(pipeline.paused for pipeline in self.pipelines) or any(view.paused or view.parts for view in views)
+
     def as_json(self) -> dict[str, Any]:
         """Return what `status --json` prints."""
         fleet = self.fleet
@@ -77,6 +85,7 @@ class Findings:
             "kept_by_another": dict(self.kept),
             "other_app": None if self.other_app is None else str(self.other_app),
             "gone_back": self.gone_back,
+            "kept_as_before": self.kept_as_before,
             "rebuilds": [
                 {**copy.as_json(), "is_being_compared": copy.copy_id in self.comparing} for copy in self.rebuilds
             ],
@@ -86,6 +95,8 @@ class Findings:
 def _pipeline(pipeline: PipelineStatus, margin: Margin | None) -> dict[str, Any]:
     values = asdict(pipeline)
     del values["fan_outs"]  # those of all pipelines are one list
+    for view in values["views"]:
+        del view["declaration"]
     return {**values, "is_well": pipeline.is_well, "margin": None if margin is None else asdict(margin)}
 
 
@@ -167,6 +178,27 @@ def _compared(findings: Findings, sources: Mapping[str, Collection[str]]) -> Fin
         retired=retired,
         kept={view: alive[view] for view in retired if view in alive},
     )
+
+
+def with_declarations(findings: Findings, declared: Mapping[str, Collection[str]]) -> Findings:
+    """Add which views are kept by an older declaration.
+
+    `declared` has by view the hashes of what views.py declares now, one of each source.
+    """
+    before = {
+        view.name
+        for pipeline in findings.pipelines
+        if pipeline.state == PipelineState.RUNNING  # any other takes up what views.py declares once it runs
+        for view in pipeline.views
+        if view.name in declared and view.state not in (State.PAUSED, State.RELEASED)  # those it leaves as they are
+        if not _has_one_of(declared[view.name], view.name, pipeline)
+    }
+    return replace(findings, kept_as_before=sorted(before - {*findings.gone_back}))
+
+
+def _has_one_of(declarations: Collection[str], view: str, pipeline: PipelineStatus) -> bool:
+    """Return whether the view, or a copy of it, is kept by one of these."""
+    return any(view_of(each.name) == view and each.declaration in ("", *declarations) for each in pipeline.views)
 
 
 def _unseen(sources: Mapping[str, Collection[str]], seen: Collection[tuple[str, str]]) -> Iterator[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from offsets.copies import Copy, Stage
+from offsets.keepers import kept_as_before
 from offsets.views import State
 from viewtail.changes.copy_ids import view_of
 from viewtail.changes.counting import agreeing, counted
@@ -148,17 +149,24 @@ def to_do(findings: Findings) -> list[str]:
         if name not in findings.kept
     ]
     lines += [_of_rebuild(copy, findings) for copy in findings.rebuilds if copy.view not in findings.retired]
-    lines += [
-        f"view {name} is as it was declared before (previous=), as an operator wants it. To have what views.py "
-        f"declares now built beside it: viewtail rebuild {name}"
-        for name in findings.gone_back
-    ]
+    lines += _of_declarations(findings)
     if findings.source_error is not None:
         lines.append(
             f"the source does not say what waits in it, nor how long it keeps that ({findings.source_error}). What "
             "stands above is from viewtail's own tables alone"
         )
     return lines
+
+
+def _of_declarations(findings: Findings) -> Iterator[str]:
+    """Say which views are kept by another declaration than that of views.py."""
+    for name in findings.gone_back:
+        yield (
+            f"view {name} is as it was declared before (previous=), as an operator wants it. To have what views.py "
+            f"declares now built beside it: viewtail rebuild {name}"
+        )
+    for name in findings.kept_as_before:
+        yield kept_as_before(f"view {name}")
 
 
 def _kept(findings: Findings) -> Iterator[str]:

@@ -53,6 +53,7 @@ class ViewStatus:
     parked: int
     paused: Pause | None = None
     proven_through: str | None = None  # UTC: through this moment it was compared with its table, and equal
+    declaration: str = ""  # the hash of the one that it is kept by
     parts: tuple[PartRecord, ...] = ()  # those of its tables that are paused, or resumed a moment ago
 
 
@@ -251,6 +252,7 @@ def _view(row: ViewRecord, parked: int) -> ViewStatus:
         eta_s=max(0.0, (estimate - count) / rate) if is_filling and rate and estimate else None,
         parked=parked,
         paused=row.pause,
+        declaration=row.declaration,
         proven_through=None if row.proven_s is None else time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(row.proven_s)),
     )
 

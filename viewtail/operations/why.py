@@ -17,7 +17,7 @@ from ingest import History, TimedSource
 from offsets.dead_letters import Letter
 from offsets.fan_outs import FanOut
 from offsets.keepers import Keeper
-from offsets.views import State
+from offsets.views import GETS_NOTHING, State
 from projectors.binding import made_by
 from projectors.derived.postponed import keys_in
 from projectors.proving.changed_keys import Change, LookBack, Looked
@@ -25,7 +25,7 @@ from projectors.proving.comparison import Comparison, Expected
 from projectors.proving.view_access import ViewAccess
 from projectors.stores import NOTHING_HELD, Held, Unfit
 from projectors.stores.owners import TO_TAKE_OVER
-from viewtail.changes.errors import StopRequested, ViewtailError, WatermarkMissingError, once
+from viewtail.changes.errors import MisuseError, StopRequested, ViewtailError, WatermarkMissingError, once
 from viewtail.changes.repeating import looks
 from viewtail.changes.versions import parts_of
 from viewtail.changes.writes import Key
@@ -123,9 +123,18 @@ class Why:
     def of(self, key: Key) -> Answer:
         """Return the answer. Raises ViewtailError where the source or the store does not answer."""
         self.beside.require_not_paused(key)
+        if (before := self.beside.kept_as_before()) is None:
+            return self._answer(key, "")
+        try:
+            return self._answer(key, before)
+        except ViewtailError as error:  # a column that only the new declaration has, for one
+            raise MisuseError(f"{before}, then try again. By views.py as it is now: {once(error)}") from None
+
+    def _answer(self, key: Key, before: str) -> Answer:
+        """`before`: that the running viewtail keeps the view by an older declaration than the one that judges here."""
         comparison = self.beside.comparison()
         facts = self._facts(comparison, key)
-        judgement = self._judgement(comparison, facts)
+        judgement = _by_which(before, self._judgement(comparison, facts))
         held = facts.held if judgement.verdict.is_well else self._held(comparison, key, facts.keeper)
         looked, note = self._looked(key, held)
         change = _change_to_tell(looked, judgement.verdict)
@@ -197,6 +206,10 @@ class Why:
         judgement = well if _is_equal(comparison, facts) else self._what_is_wrong(comparison, facts) or well
         if judgement.verdict.is_well and (problem := comparison.reader.pointer_problem()):
             return Judgement(Verdict.WRONG, problem, f"viewtail verify {self.beside.view.id} --repair")
+        kept = facts.keeper.view
+        if judgement.verdict.is_well and kept.state in GETS_NOTHING:
+            how = f"{kept.state} {kept.pause}" if kept.pause is not None else kept.state
+            return judgement._replace(why=f"{judgement.why}; but the view gets no changes: it is {how}")
         return judgement
 
     def _what_is_wrong(self, comparison: Comparison, facts: _Facts) -> Judgement | None:
@@ -319,6 +332,13 @@ def _change_to_tell(looked: Looked, verdict: Verdict) -> Change | None:
 
 
 _OF_ANOTHER = Held(None, None, "what another declaration than that of views.py made, so it was not looked at")
+
+
+def _by_which(before: str, judgement: Judgement) -> Judgement:
+    if not before:
+        return judgement
+    why = f"{before}. By views.py as it is now: {judgement.why}"
+    return Judgement(judgement.verdict, why, "" if judgement.verdict.is_well else "restart viewtail run")
 
 
 def _unfilled(keeper: Keeper, view: str, *, is_built_beside: bool) -> Judgement:
