@@ -22,8 +22,9 @@ _ONE_FORM = (
     "One stream feeds the views of one store, and has each column in one form: leave the column out of one of the two "
     "(fields=, columns=), give both the same unmasked=, or keep one of them in another store or another deployment"
 )
+MASKS_SECRET = "VIEWTAIL_MASKS__SECRET"
 _NO_SECRET = (
-    "column {0} of {1} is masked by a hash, and there is no secret for it: set VIEWTAIL_MASKS__SECRET, or secret under "
+    f"column {{0}} of {{1}} is masked by a hash, and there is no secret for it: set {MASKS_SECRET}, or secret under "
     f"[masks] in viewtail.toml, to {SHORTEST_SECRET} characters or more that nobody can guess (openssl rand -hex 32), "
     "and keep it: with another one every hash is another one"
 )

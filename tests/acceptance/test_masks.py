@@ -241,6 +241,7 @@ class Deployment:
         command("status", "--json", codes=(1,))
         people = json.loads(command("check", "--people", "--json"))["columns"]
         phone = {"table": f"{SCHEMA}.user", "column": "phone", "tags": [], "view": "mysql:by_phone", "form": "last4"}
+        phone["unmasked"] = None
         assert phone in people
         command("check", "--people")
         for view in ("by_email", "redis:masked", "masked_notes", "elasticsearch:masked"):
@@ -373,6 +374,50 @@ def test_a_comment_that_gains_the_tag_masks_from_then_on_and_fills_the_views_tha
         assert all(b"age" not in fields for fields in hashes().values())
     for database in (LATER, f"{LATER}_views"):
         ask(server, f"DROP DATABASE {database}")
+
+
+def test_a_store_that_was_not_filled_masked_is_not_listed_as_masked(
+    mysql_server: Server, redis_server: Server, tmp_path: Path
+) -> None:
+    """The tag comes while there is no secret; what lacks is said, and the list waits for the backfill."""
+    schema, client = "masks_unfilled", redis.Redis(port=redis_server.port)
+    for database in (schema, f"{schema}_views"):
+        ask(mysql_server, f"DROP DATABASE IF EXISTS {database}")
+    ask(mysql_server, f"CREATE DATABASE {schema}")
+    ask(mysql_server, f"CREATE TABLE {schema}.user (id INT PRIMARY KEY, email VARCHAR(100) NOT NULL)")
+    ask(mysql_server, f"INSERT INTO {schema}.user VALUES (1, 'ada')")
+    views = f"""
+from viewtail import Entity, RedisHash
+views = [RedisHash("unfilled", Entity("{schema}.user"), fields=["email"])]
+"""
+    environment = {
+        **addresses(mysql_server, redis_server),
+        "VIEWTAIL_MYSQL__URL": f"{mysql_server.url}/{schema}_views",
+    }
+
+    def listed() -> tuple[str | None, str | None]:
+        (found,) = json.loads(run.command("check", "--people", "--json").stdout)["columns"]
+        return found["form"], found["unmasked"]
+
+    with running(tmp_path, views, environment) as run:
+        wait_for("a filled view", run.is_filled, 120)
+        tag = f"ALTER TABLE {schema}.user MODIFY email VARCHAR(100) NOT NULL COMMENT '#PPI'"
+        ask(mysql_server, tag)
+        wait_for("it is halted", lambda: "halted" in run.command("status").stdout)
+        checked = run.command("check").stdout
+        assert "mend: VIEWTAIL_MASKS__SECRET=..., then restart `viewtail run`" in checked, checked
+        assert "then also: viewtail replay redis:unfilled" in checked and "mend: change views.py" not in checked
+        assert run.stop() == 0
+        environment["VIEWTAIL_MASKS__SECRET"] = SECRET
+        form, unmasked = listed()
+        assert form == "hash" and unmasked == "halted: the store may still have it unmasked"
+        assert "hash (halted: the store may still have it unmasked)" in run.command("check", "--people").stdout
+        assert client.hget("unfilled:1", "email") == b"ada"
+        run.start()
+        wait_for("it runs", lambda: '"running"' in run.command("status", "--json").stdout)
+        assert run.command("replay", "--yes", "redis:unfilled").returncode == 0
+        wait_for("it is masked", lambda: listed() == ("hash", None), 60)
+        assert client.hget("unfilled:1", "email") == hashed("ada").encode()
 
 
 # --- Topics and polling ---

@@ -457,7 +457,7 @@ def test_the_list_of_peoples_data_has_each_column_with_each_view_and_those_that_
         Topic("users", Entity("shop.user"), fields=["email"], unmasked=["email"]),
     ]
     found = [
-        (one.column, one.tags, one.view, one.form) for one in peoples_columns(bind(views, described, MASKS), MASKS)
+        (one.column, one.tags, one.view, one.form) for one in peoples_columns(bind(views, described, MASKS), MASKS, {})
     ]
     assert found == [
         ("email", ["PPI"], "kafka:users", "as it is"), ("email", ["PPI"], "redis:user", "hash"),

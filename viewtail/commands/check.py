@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from contextlib import closing
 
 from rich.text import Text
 
@@ -16,7 +17,7 @@ from viewtail.composition import deployed_to_ask, own_tables
 from viewtail.notifying import checks as webhook
 from viewtail.operations.check import grants, is_well, needed_servers
 from viewtail.operations.check_deployment import check_deployment
-from viewtail.operations.people import peoples_columns
+from viewtail.operations.people import PeoplesColumn, peoples_columns
 
 _STYLES = {Level.OK: "green", Level.WARN: "yellow", Level.FAIL: "red"}
 
@@ -33,7 +34,9 @@ def print_people(loaded: settings.Settings, *, as_json: bool) -> int:
     """Print the columns with people's data, and where each goes."""
     views = declarations.configured(loaded)
     catalog = deployed_to_ask(loaded, views)
-    columns = peoples_columns(catalog.views, catalog.servers.masks)
+    with closing(catalog.session()) as session:
+        known = catalog.known_views(session)
+    columns = peoples_columns(catalog.views, catalog.servers.masks, known)
     if as_json:
         print_json({"columns": columns})
     elif not columns:
@@ -46,11 +49,15 @@ def print_people(loaded: settings.Settings, *, as_json: bool) -> int:
         print_rows([
             {
                 "table": each.table, "column": each.column, "tags": " ".join(f"#{tag}" for tag in each.tags),
-                "view": each.view or "(none)", "form": each.form or "",
+                "view": each.view or "(none)", "form": _form(each),
             }
             for each in columns
         ])  # fmt: skip
     return 0
+
+
+def _form(column: PeoplesColumn) -> str:
+    return f"{column.form} ({column.unmasked})" if column.unmasked else column.form or ""
 
 
 def check(loaded: settings.Settings, *, as_json: bool) -> int:

@@ -6,7 +6,7 @@ Each server is asked by itself: one that does not answer is a finding, and the o
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from functools import cache, partial
@@ -16,11 +16,14 @@ import orjson
 from ingest import Orders, SourceAccess, SourceKind
 from ingest.canonical import describe
 from ingest.canonical.rows import TableRows
+from offsets.keepers import known_views
 from offsets.mysql import OwnSession
+from offsets.views import State
 from projectors.binding import Describe, functions_read
 from projectors.catalog import Catalog, bound_for, streams_of, tables_of
 from projectors.copies import refusals
 from projectors.function_columns import paths
+from projectors.masking import MASKS_SECRET
 from projectors.projection import Projected, Projections, followed_tables
 from projectors.related import Uses
 from projectors.stores import NoCopy, Store, Unfit
@@ -143,9 +146,26 @@ def _bound(checked: Checked, views: Sequence[View], describing: Describe) -> tup
             bound += bound_for(checked.kind, [view], describing, checked.masks)
         except DeclarationError as error:
             lines += str(error).splitlines()
-    why, mend = "the view cannot work", "change views.py"
+    why, states = "the view cannot work", _states(checked)
     problems = (line.partition(": ") for line in lines)
-    return bound, [fail("views", what, seen, why, mend) for what, _, seen in problems]
+    return bound, [fail("views", what, seen, why, _to_mend(what, seen, states)) for what, _, seen in problems]
+
+
+def _states(checked: Checked) -> dict[str, State]:
+    """How each view is, by id, as far as that is known."""
+    if checked.own is not None:
+        with suppress(ViewtailError), closing(OwnSession(checked.own.open_own)) as session:
+            return {view: record.state for (_, view), record in known_views(session, checked.own.database).items()}
+    return {}
+
+
+def _to_mend(what: str, seen: str, states: Mapping[str, State]) -> str:
+    """What mends a view that does not fit its table."""
+    if MASKS_SECRET not in seen:
+        return "change views.py"
+    view = what.removeprefix("view ")
+    replay = f". It is halted, so then also: viewtail replay {view}" if states.get(view) is State.HALTED else ""
+    return f"{MASKS_SECRET}=..., then restart `viewtail run`{replay}"
 
 
 def _sharing(kind: SourceKind, source: SourceAccess, stores: Sequence[str]) -> list[Finding]:
