@@ -68,6 +68,19 @@ def test_each_kind_of_incident_is_listed(changes: dict[str, Any], expected: list
     assert kinds(replace(PIPELINE, **changes)) == expected
 
 
+@pytest.mark.parametrize(
+    ("state", "has_others"), [("filled", True), ("filling", True), ("halted", False), ("new", False), ("paused", False)]
+)
+def test_of_a_view_that_is_not_filled_nobody_says_that_all_other_keys_were_applied(
+    state: str, has_others: bool
+) -> None:
+    view = replace(VIEW, state=State(state), row_count=0, parked=593, reason="no" if state == "halted" else None)
+    found = incidents(Findings(pipelines=[replace(PIPELINE, views=(view,))]))
+    words = next(each.words for each in found if each.kind == "parked")
+    assert "593 keys could not be applied" in words and ("all others were" in words) is has_others
+    assert ("all others were" in " ".join(told([replace(PIPELINE, views=(view,))]))) is has_others
+
+
 def test_a_low_margin_is_a_warning_and_no_fault() -> None:
     findings = Findings(pipelines=[PIPELINE], margins={"redis": LOW})
     (incident,) = incidents(findings)

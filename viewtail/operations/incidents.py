@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from ingest import Margin
-from offsets.views import State
+from offsets.views import KEPT, State
 from viewtail.changes.copy_ids import is_copy, view_of
 from viewtail.changes.counting import counted
 from viewtail.changes.pipelines import PipelineId, PipelineState
@@ -185,6 +185,7 @@ def view_halted(view: ViewStatus, pipeline: str = "") -> Incident:
 def parked(view: ViewStatus, pipeline: str = "") -> Incident:
     """Say how many keys of a view could not be applied."""
     of = view_of(view.name)
+    others = "; all others were" if view.state in KEPT else ""
     mend = f"viewtail replay {view.name}"
     if is_copy(view.name):
         mend = f"viewtail rebuild {of} --abort drops this copy, and viewtail rebuild {of} builds one anew"
@@ -192,7 +193,7 @@ def parked(view: ViewStatus, pipeline: str = "") -> Incident:
         kind=Kind.PARKED,
         pipeline=pipeline,
         view=view.name,
-        words=f"view {view.name}: {counted(view.parked, 'keys')} could not be applied; all others were",
+        words=f"view {view.name}: {counted(view.parked, 'keys')} could not be applied{others}",
         mend=f"The reasons: viewtail dead-letters list {view.name}. When they are mended: {mend}",
     )
 
