@@ -134,6 +134,8 @@ def test_the_commands_know_topics(deployed: Deployed) -> None:
     assert json.loads(deployed.command("get", user, "2", "--json").stdout)["content"]["name"] == "Grace"
     assert deployed.command("get", user, "18446744073709551615").returncode == 0
     assert deployed.command("get", odd, ODD_KEY).returncode == 0, "dates, bytes and digits are keys as users write them"
+    waited = deployed.command("wait", user)
+    assert waited.returncode == 2 and "is a topic: it has changes, not rows, so it is not compared" in waited.stderr
     missing = deployed.command("get", user, "7")
     assert missing.returncode == 1
     assert "has nothing under the key '7'" in missing.stderr

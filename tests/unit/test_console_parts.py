@@ -13,6 +13,7 @@ from urllib.request import urlopen
 
 import pytest
 
+from offsets.views import State
 from projectors.views import View
 from tests.support.running import wait_for
 from viewtail import Entity, IndexTable, RedisHash
@@ -20,6 +21,7 @@ from viewtail.changes import console_paths
 from viewtail.changes.errors import MisuseError
 from viewtail.cli import dead_letters, pausing, rebuild, replay, verify
 from viewtail.console import actions, declared, guard, jobs, pages
+from viewtail.operations.status import ViewStatus
 
 TOKEN = "a-token-that-is-long-enough"
 
@@ -106,6 +108,19 @@ def test_a_form_of_another_site_is_seen(headers: dict[str, str], is_own: bool) -
 
 
 # --- Commands ---
+
+
+def _offered(view: str) -> set[str]:
+    status = ViewStatus(
+        name=view, state=State.FILLED, reason=None, filled_percent=100.0, row_count=1, row_estimate=1,
+        rows_per_second=0.0, eta_s=None, parked=0,
+    )  # fmt: skip
+    return {action.id for action in actions.offered(status)}
+
+
+def test_what_compares_rows_is_not_offered_of_a_topic() -> None:
+    assert _offered("redis:user") - _offered("kafka:user") == {"verify", "repair", "replay-key"}
+    assert {"replay", "pause"} <= _offered("kafka:user")
 
 
 def _words(action: str, name: str = "redis:user", **given: str) -> list[str]:

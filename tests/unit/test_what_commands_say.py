@@ -14,9 +14,10 @@ from viewtail import Entity, RedisJson
 from viewtail.changes.errors import MisuseError, ViewtailError
 from viewtail.changes.tables import Column, Kind, Table
 from viewtail.commands.replay_keys import _keys_of
-from viewtail.commands.verify import Options, _print
+from viewtail.commands.verify import Options, _chosen, _print
 from viewtail.operations.runs import Run
 from viewtail.operations.verify import Verify
+from viewtail.settings import load as load_settings
 
 NUMBERED = Table(
     schema="shop",
@@ -57,6 +58,22 @@ def test_a_parked_key_without_a_dead_letter_is_not_looked_for_there(capsys: pyte
         "redis:card\t7\tparked\tits dead letter is gone; to try it again: viewtail replay redis:card --key 7",
         "redis:card\ta b\tparked\tviewtail dead-letters show redis:card 'a b'",
     ]
+
+
+def test_a_pass_over_everything_says_which_views_it_leaves_out(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "views_with_a_topic.py").write_text(
+        "from viewtail import Entity, RedisHash, Topic\nuser = Entity('shop.user')\n"
+        "views = [RedisHash('user', user, fields=['id']), Topic('shop.user', user)]\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    loaded = load_settings(None).model_copy(update={"views": "views_with_a_topic:views"})
+    assert [view.id for view in _chosen(loaded, [])] == ["redis:user"]
+    said = capsys.readouterr().err
+    assert "kafka:shop.user: a topic is not compared: it has changes, not rows" in said and "redis:user" not in said
+    assert [view.id for view in _chosen(loaded, ["redis:user"])] == ["redis:user"]
+    assert capsys.readouterr().err == "", "it was not asked of all"
 
 
 def test_a_command_that_another_one_runs_now_is_no_misuse() -> None:

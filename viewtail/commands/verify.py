@@ -106,7 +106,11 @@ def _chosen(loaded: settings.Settings, names: Sequence[str]) -> list[View]:
     """Return those that were named, or all that can be compared, each once."""
     if names:
         return declarations.all_chosen(loaded, names)
-    guarded = [view for view in declarations.configured(loaded) if not store_of(view).keeps_every_change]
+    views = declarations.configured(loaded)
+    guarded = [view for view in views if not store_of(view).keeps_every_change]
+    for view in views if guarded else ():
+        if store_of(view).keeps_every_change:
+            print_remark(f"{view.id}: a topic is not compared: it has changes, not rows")
     if not guarded:
         raise MisuseError("every declared view is a topic, which keeps every change and is not compared")
     return guarded

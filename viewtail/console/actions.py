@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from offsets.copies import Copy
 from offsets.views import State
+from projectors.stores.registry import store_named
 from viewtail.changes.errors import MisuseError
 from viewtail.changes.rendering import in_a_line
 from viewtail.declarations import SHARD_VARIABLE
@@ -116,6 +117,11 @@ def _is_kept(of: ViewStatus | PipelineStatus) -> bool:
     return isinstance(of, ViewStatus) and of.state not in (State.PAUSED, State.RELEASED)
 
 
+def _has_rows(of: ViewStatus | PipelineStatus) -> bool:
+    """A view that gets changes, and is no topic, whose single keys nothing looks up."""
+    return _is_kept(of) and not store_named(of.name.partition(":")[0]).keeps_every_change
+
+
 _KEY = Option(name="key", label="Key", words="--key", kind="key", is_needed=True)
 _REASON = Option(name="reason", label="Reason, which status and readers show", words="--reason", kind="text")
 
@@ -130,7 +136,7 @@ ACTIONS: tuple[Action, ...] = (
         ),
         command=("verify",),
         options=(Option(name="sample", label="Only a sample, percent of the rows", words="--sample", kind="number"),),
-        is_offered=_is_kept,
+        is_offered=_has_rows,
     ),
     Action(
         id="repair",
@@ -140,7 +146,7 @@ ACTIONS: tuple[Action, ...] = (
             "as it is now. Readers read meanwhile. What is right is not written."
         ),
         command=("verify", "--repair"),
-        is_offered=_is_kept,
+        is_offered=_has_rows,
     ),
     Action(
         id="replay",
@@ -161,7 +167,7 @@ ACTIONS: tuple[Action, ...] = (
         command=("replay", "--yes"),
         trial=("replay", "--dry-run"),
         options=(_KEY,),
-        is_offered=_is_kept,
+        is_offered=_has_rows,
     ),
     Action(
         id="redrive",
