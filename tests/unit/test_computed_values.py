@@ -322,7 +322,8 @@ def test_a_document_is_made_of_a_body_with_whatever_plain_data_it_has() -> None:
         ({"values": {"a": "INT"}, "each": "INT", "of": len}, "value='NAME', each='TYPE', of=FUNCTION"),
         ({"value": "kind", "of": len}, "of= makes values of declared types: values={'kind': 'TYPE'}"),
         ({"values": {"a": "INT"}, "of": "email"}, "of must be a function of the row"),
-        ({"of": len}, "value names at least one column"),
+        ({"of": len}, "with of= write values={'NAME': 'TYPE'}"),
+        ({}, "value names at least one column"),
     ],
 )
 def test_a_declaration_that_contradicts_itself_is_refused(given: dict[str, Any], reason: str) -> None:

@@ -20,7 +20,7 @@ from viewtail.operations.status import PipelineStatus, ViewStatus, each_view
 MOST_PIPELINES = 16  # that are listed one by one
 MOST_MEMBERS = 12
 _RATE_IS_FRESH_S = 10.0
-_RIGHT = frozenset({"lag", "waiting", "rows/s", "rows", "filled", "parked", "reported", "pipelines", "assigned"})
+_RIGHT = frozenset({"lag", "waiting", "rows/s", "rows filled", "filled", "parked", "reported", "pipelines", "assigned"})
 _GREEN, _CYAN, _RED = ("running", "filled"), ("filling", "new", "standby"), ("down", "halted", "silent")
 STYLES = {
     **dict.fromkeys(_GREEN, "green"),
@@ -43,7 +43,7 @@ def print_page(pipelines: Sequence[PipelineStatus], fleet: Fleet, remarks: Seque
     if pipelines:
         print()
         views = [_view_row(where, view) for where, view in each_view(pipelines)]
-        _table(("view", "state", "filled", "rows", "parked", "proven through"), views)
+        _table(("view", "state", "filled", "rows filled", "parked", "proven through"), views)
     for line in (*told(pipelines), *of_fleet(fleet), *remarks):
         print(f"\n{line}")
 

@@ -152,7 +152,7 @@ _VIEW_COLUMNS = (
     _Column("view", lambda where, view: f"{view.name} ({where})" if where else view.name),
     _Column("state", lambda _, view: view.state),
     _Column("filled", lambda _, view: _filled(view) + ("" if view.eta_s is None else f", {view.eta_s:,.0f} s left")),
-    _Column("rows", lambda _, view: f"{view.row_count:,}", is_right=True),
+    _Column("rows filled", lambda _, view: f"{view.row_count:,}", is_right=True),
     _Column("parked", lambda _, view: str(view.parked), is_right=True),
     _Column("proven", lambda _, view: _ago(view.proven_through), is_right=True),
 )

@@ -123,7 +123,7 @@ def _others(connection: Connection) -> int:
 
 def _of(where: str, limits: _Limits, running: int, whole: int, count: int) -> Iterator[Finding]:
     needs = (
-        f"this deployment has {running} sessions there with {counted(count, 'pipelines')}, and "
+        f"this deployment will have {running} sessions there with {counted(count, 'pipelines')}, and "
         f"up to {whole} while views are backfilled, with a standby and some commands"
     )
     room = f"{limits.all_users}, and other users have {limits.others} now; {needs}"

@@ -87,6 +87,8 @@ class IndexTable(TableView):
         self._put(values=tuple(column.name for column in made), each=None, made=made)
 
     def _set_values(self, label: str, values: tuple[str, ...], each: str | None) -> None:
+        if not values and self.document is not None:
+            raise DeclarationError(f"{label}: with of= write values={{'NAME': 'TYPE'}}: the columns that it makes")
         if not values:
             raise DeclarationError(f"{label}: value names at least one column")
         if self.document is not None and each is None:
