@@ -86,11 +86,15 @@ class IndexTable(TableView):
             )
         self._put(values=tuple(column.name for column in made), each=None, made=made)
 
+    @property
+    def _no_values(self) -> str:
+        if self.document is not None:
+            return "with of= write values={'NAME': 'TYPE'}: the columns that it makes"
+        return "value names at least one column"
+
     def _set_values(self, label: str, values: tuple[str, ...], each: str | None) -> None:
-        if not values and self.document is not None:
-            raise DeclarationError(f"{label}: with of= write values={{'NAME': 'TYPE'}}: the columns that it makes")
         if not values:
-            raise DeclarationError(f"{label}: value names at least one column")
+            raise DeclarationError(f"{label}: {self._no_values}")
         if self.document is not None and each is None:
             raise DeclarationError(f"{label}: of= makes values of declared types: values={{{values[0]!r}: 'TYPE'}}")
         if each is not None and len(values) > 1:
