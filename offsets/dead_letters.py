@@ -7,7 +7,10 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from offsets import runs
 from offsets.mysql import Session, reading, transaction
+from viewtail.changes.counting import counted
+from viewtail.changes.rendering import some_in_a_line
 from viewtail.changes.writes import LIVES_ON, Parked
 from viewtail.servers.sessions import quote
 
@@ -181,7 +184,7 @@ def parked_alone(session: Session, database: str, copy: str, live: str, limit: i
 
 
 def forget(session: Session, database: str, letters: Sequence[Letter]) -> list[Letter]:
-    """Remove those that were not written again since they were read; returns them.
+    """Remove those that were not written again since they were read, and put that into the record; returns them.
 
     A key that was refused once more has a higher count.
     """
@@ -192,7 +195,16 @@ def forget(session: Session, database: str, letters: Sequence[Letter]) -> list[L
     )
     with transaction(session, "forgetting dead letters") as cursor:
         placed = ((one, (one.view, one.pipeline, key_hash(one.key), one.count, one.version)) for one in letters)
-        return [letter for letter, values in placed if cursor.execute(statement, values)]
+        gone = [letter for letter, values in placed if cursor.execute(statement, values)]
+        keys: dict[str, list[str]] = {}
+        for letter in gone:
+            keys.setdefault(letter.view, []).append(letter.key)
+        for view, of in keys.items():
+            result = f"{counted(len(of), 'dead letters')} forgotten"
+            runs.record_in(cursor, database, runs.DROP, view, f"parked keys: {some_in_a_line(of)}", result)
+    for view in keys:
+        runs.forget_but_last(session, database, runs.DROP, view, runs.KEPT_RECORDED)
+    return gone
 
 
 def forget_views(cursor: Any, database: str, views: Collection[int]) -> None:

@@ -23,6 +23,7 @@ from viewtail.servers.sessions import quote
 MOST_TEXT = 2000  # characters that are kept of what an operator asked for, and of what came of it
 ADOPTION = "adopt"  # the kind of a run that took over what another tool kept in the view's place
 PAUSED, RESUMED = "pause", "resume"
+DROP = "drop"  # of dead letters: what the view shows of their keys is not what the rows are
 REFILL = "refill"  # of a view whose store lost rows of it; nobody asked for it
 KEPT_RECORDED = 200  # rows of what was done at once, of one kind and view
 KEPT_HOURS = 24  # rows of what happens again and again, of one kind and view
@@ -211,9 +212,22 @@ def under_way(cursor: Any, database: str, kind: str) -> dict[str, Mapping[str, A
 def record(session: Session, database: str, kind: str, view: str, what: str, result: str = "") -> None:
     """Put what was done at once into the record. `view` is '' where it was not done to a view."""
     with transaction(session, f"recording a {kind}") as cursor:
-        number = insert(cursor, database, kind, view, what, "", RunState.DONE)
-        end(cursor, database, [number], RunState.DONE, {}, result)
+        record_in(cursor, database, kind, view, what, result)
     forget_but_last(session, database, kind, view, KEPT_RECORDED)
+
+
+def record_in(cursor: Any, database: str, kind: str, view: str, what: str, result: str) -> None:
+    """Put it into the record in the caller's transaction, in which it is done."""
+    number = insert(cursor, database, kind, view, what, "", RunState.DONE)
+    end(cursor, database, [number], RunState.DONE, {}, result)
+
+
+def last_times(cursor: Any, database: str, kind: str) -> dict[str, float]:
+    """When something of a kind was done last to each view, Unix time."""
+    cursor.execute(
+        f"SELECT view, UNIX_TIMESTAMP(MAX(started_at)) FROM {_table(database)} WHERE kind = %s GROUP BY view", (kind,)
+    )
+    return {view: float(at) for view, at in cursor.fetchall()}
 
 
 def record_refill(session: Session, database: str, view: str, why: str) -> None:

@@ -36,6 +36,7 @@ ENCODED = {ord("%"): "%25", ord("{"): "%7B", ord("}"): "%7D", ord(":"): "%3A"}
 _LINE_ENDS = {ord("\t"): "%09", ord("\n"): "%0A", ord("\r"): "%0D"}
 _DECODED = {text[1:]: chr(code) for code, text in (ENCODED | _LINE_ENDS).items()}
 _SPECIAL = re.compile("[%{}:]")
+MOST_SHOWN = 5  # keys of many, in a record
 
 
 def text_of(column: Column) -> Convert:
@@ -77,6 +78,12 @@ def _encode(text: str) -> str:
 def in_a_line(rendered: str) -> str:
     """A rendered key where a tab or the end of a line would be taken for something else; `parse_key` reads it, too."""
     return rendered.translate(_LINE_ENDS)
+
+
+def some_in_a_line(rendered: Sequence[str]) -> str:
+    """The first of rendered keys, and how many more there are, as a record of them has it."""
+    shown = ", ".join(map(in_a_line, rendered[:MOST_SHOWN]))
+    return shown + (f" and {len(rendered) - MOST_SHOWN:,} more" if len(rendered) > MOST_SHOWN else "")
 
 
 def out_of_a_line(text: str) -> str:

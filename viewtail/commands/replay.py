@@ -9,7 +9,7 @@ from contextlib import closing
 from dataclasses import asdict, replace
 
 from offsets.pauses import this_person
-from offsets.runs import PAUSED, REFILL, RESUMED
+from offsets.runs import DROP, PAUSED, REFILL, RESUMED
 from offsets.views import State
 from projectors.catalog import Catalog
 from projectors.views import View
@@ -31,7 +31,7 @@ from viewtail.operations.version_resets import words
 from viewtail.settings import Settings
 
 KINDS = (
-    *("replay", "verify", "repair", "rebuild", "redrive", PAUSED, RESUMED, "clean", "mend", "cascade", REFILL),
+    *("replay", "verify", "repair", "rebuild", "redrive", DROP, PAUSED, RESUMED, "clean", "mend", "cascade", REFILL),
     *("archive", "restore"),
 )
 LOOK_EVERY_S = 0.5

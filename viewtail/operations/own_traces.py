@@ -79,7 +79,7 @@ class OwnTraces:
 
     def _runs(self) -> OwnTrace:
         runs = list(filter(self._may_name_it, texts.run_texts(self.cursor, self.database)))
-        conditions = tuple(run.id for run in runs if run.what.startswith(_WHERE) or (run.kind == PAUSED and run.result))
+        conditions = tuple(run.id for run in runs if _has_words(run))
         naming = [run.id for run in runs if self._run(run) is not None]
         is_erased = {run: self._erase_run(run) for run in naming}
         busy = [str(run) for run, erased in is_erased.items() if erased is False]
@@ -211,6 +211,11 @@ class OwnTraces:
         while (new := self._named.sub(lambda match: f"{match['before'] or ''}{ERASED}", text)) != text:
             text = new
         return text[:length]
+
+
+def _has_words(run: RunTexts) -> bool:
+    """Whether an operator wrote a condition, or a reason."""
+    return run.what.startswith(_WHERE) or (run.kind == PAUSED and bool(run.result))
 
 
 def _has(value: Any, key: Key) -> bool:

@@ -26,7 +26,7 @@ from projectors.throttle import Throttle
 from projectors.views import BoundView
 from viewtail.changes.counting import agreeing, counted
 from viewtail.changes.errors import MisuseError, SourceError, StopRequested, TookTooLongError, ViewtailError
-from viewtail.changes.rendering import in_a_line, key_renderer
+from viewtail.changes.rendering import in_a_line, key_renderer, some_in_a_line
 from viewtail.changes.writes import Key
 from viewtail.operations.given import key_of_text, own_keys
 from viewtail.operations.kept_conditions import unsaid
@@ -179,8 +179,7 @@ def keys_from_texts(view: BoundView, texts: Sequence[str], source: str) -> Keys:
     render = key_renderer(view.key)
     texts = [in_a_line(render(key)) for key in keys]  # `forget ENTITY KEY` finds them so
     digest = hashlib.sha256("\n".join(texts).encode("utf-8", "surrogatepass")).hexdigest()[:12]
-    shown = ", ".join(texts[:5]) + (f" and {len(texts) - 5:,} more" if len(texts) > 5 else "")
-    return Keys(keys, f"{source}: {shown} ({digest})")
+    return Keys(keys, f"{source}: {some_in_a_line(texts)} ({digest})")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
