@@ -585,6 +585,8 @@ class Store(ABC):
     typed_place: ClassVar[str] = ""  # the word for a place with columns of the table's types, which widens with them
     client: ClassVar[str] = ""  # the package of its client, where that is of an extra
     needs_place: ClassVar[bool] = False  # a view's name alone does not tell where it is
+    # Files of its server that keep what was written over or deleted, and until when; '' where its traces tell of them.
+    files: ClassVar[tuple[str, str]] = ("", "")
     # Of a copy that nobody waits for (measured: bench/operators.py, docs/performance.md).
     unhurried_rows: ClassVar[int] = 100  # in a chunk: more at once, and live changes wait longer
     unhurried_rest: ClassVar[float] = 2.0  # behind it, times as long as it took

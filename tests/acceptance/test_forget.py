@@ -248,6 +248,12 @@ def proof_of(shop: Shop, key: str, *arguments: str, code: int = 0) -> Any:
     return json.loads(done.stdout)
 
 
+def drops(shop: Shop) -> list[tuple[str, ...]]:
+    """What the record says of dead letters that were dropped."""
+    runs = json.loads(shop.command("replays", "--json").stdout)
+    return [(run["view"], run["what"], run["result"]) for run in runs if run["kind"] == "drop"]
+
+
 def found_in(proof: Any) -> dict[str, set[str]]:
     found: dict[str, set[str]] = {}
     for one in proof["looked"]:
@@ -258,13 +264,21 @@ def found_in(proof: Any) -> dict[str, set[str]]:
 def test_an_erased_entity_is_nowhere_and_the_proof_says_what_stays(shop: Shop) -> None:
     refused = shop.command("forget", "user", "7", code=2)
     assert f"DELETE FROM `{SCHEMA}`.`user` WHERE `id` = 7" in refused.stderr
-    shop.ask(
+    letter = (
         f"INSERT INTO {OWN}.dead_letter (view_id, key_hash, rendered_key, version, reason) SELECT id, "
         f"UNHEX(LEFT(SHA2('7', 256), 32)), '7', 1, 'a reason' FROM {OWN}.view WHERE name = 'redis:forget_user'"
     )
     shop.ask(f"DELETE FROM {SCHEMA}.user WHERE id = 7")
+    wait_for("the delete came, which would clear the letter", lambda: shop.redis.exists("{fu:7}:t"))
+    shop.ask(letter)
+    shop.command("dead-letters", "drop", "redis:forget_user", "7", "--yes")
+    assert drops(shop) == [("redis:forget_user", "parked keys: 7", "1 dead letter forgotten")]
+    shop.ask(letter)
     proof = proof_of(shop, "7")
-    assert proof["is_erased"] and proof["letters"] == 1
+    assert proof["is_erased"] and proof["is_known"] and proof["letters"] == 1
+    assert drops(shop) == [("redis:forget_user", "parked keys: (a key that was erased)", "1 dead letter forgotten")]
+    rests = " ".join(rest["what"] for rest in proof["rests"])
+    assert all(files in rests for files in ("InnoDB's pages", "append-only file", "segments and translog"))
     of_user = {name for name in VIEWS if name != "mysql:forget_stays"}
     assert found_in(proof) == {
         name: {"a tombstone", "nothing"} if name.startswith("redis:") else {"a tombstone"} for name in of_user
@@ -365,6 +379,24 @@ def test_values_that_are_still_there_are_erased_through_the_guard(shop: Shop) ->
     proof = proof_of(shop, "7", code=1)
     (left,) = [one for one in proof["looked"] if not one["is_clean"]]
     assert left["view"] == "redis:forget_user" and "viewtail verify redis:forget_user --repair" in left["run"]
+
+
+def test_a_key_that_nothing_knew_gets_no_sentence_that_it_was_erased(shop: Shop) -> None:
+    told = shop.command("forget", "user", "80000").stdout
+    assert "No view and none of viewtail's tables knew this key: is it the one that you mean?" in told
+    assert "Erased" not in told
+    assert not proof_of(shop, "80000")["is_known"]
+
+
+def test_what_viewtail_did_not_write_is_taken_out_by_the_command_that_the_proof_names(shop: Shop) -> None:
+    shop.ask(f"DELETE FROM {SCHEMA}.user WHERE id = 7")
+    wait_for("the delete came", lambda: shop.redis.exists("{fu:7}:t"))
+    shop.redis.hset("fu:7", mapping={"name": "put there by hand"})
+    (left,) = [one for one in proof_of(shop, "7", code=1)["looked"] if not one["is_clean"]]
+    assert left["place"] == "Redis key fu:7"
+    assert left["run"].startswith("viewtail verify redis:forget_user --repair takes out what no row has")
+    shop.command("verify", "redis:forget_user", "--repair")
+    assert not shop.redis.exists("fu:7") and proof_of(shop, "7")["is_erased"]
 
 
 def test_an_entity_of_an_append_only_table_is_erased_when_all_its_rows_are_gone(shop: Shop) -> None:

@@ -53,9 +53,11 @@ def _print(proof: Proof) -> None:
     print("Not viewtail's, and not looked at:")
     for rest in proof.rests:
         print(f"  {rest.what}; until {rest.until}")
-    if proof.is_erased:
+    if not proof.is_known:
+        print("No view and none of viewtail's tables knew this key: is it the one that you mean?")
+    elif proof.is_erased:
         print("Erased: nothing stays but what is named here")
-    else:
+    if not proof.is_erased:
         left = sum(not place.is_clean for place in (*proof.looked, *proof.own))
         print(f"Not erased: see what is to do in {left} of these places, then run this command again")
 

@@ -20,17 +20,17 @@ from itertools import chain
 import pymysql
 
 from ingest.canonical.rows import TableRows, source_error
-from offsets import dead_letters
+from offsets import dead_letters, runs
 from offsets.copies import require_not_moving
 from offsets.keepers import known_views
 from offsets.mysql import reading, transaction
-from offsets.views import State, known_places, note_written
+from offsets.views import State, ViewRecord, known_places, note_written
 from projectors.binding import declaration_hash
 from projectors.catalog import Catalog
 from projectors.read_and_written import everywhere
 from projectors.stores import guarded
 from projectors.stores.leaving import Holds, Place, Trace
-from projectors.stores.registry import store_of
+from projectors.stores.registry import needed, store_of
 from projectors.views import BoundView, View
 from viewtail.changes.copy_ids import view_of
 from viewtail.changes.counting import counted
@@ -89,6 +89,7 @@ class Proof:
     letters: int  # that were deleted
     own: Sequence[Looked]  # viewtail's own tables, beside the dead letters
     rests: Sequence[Rest]
+    is_known: bool  # a view, a dead letter or viewtail's own tables had something of the key, if a tombstone only
 
     @property
     def is_erased(self) -> bool:
@@ -194,17 +195,20 @@ def erase(
     ids = {view.id for view in declared}
     version = _passed(catalog, views, others, keepers, timeout_s, waits)
     _require_gone(catalog, views[0], parsed, archived())
-    looked = [place for view in views for place in _look(catalog, view, keepers[view.id], parsed, version)]
-    looked += _look_at_others(catalog, others)
+    of_key = [place for view in views for place in _look(catalog, view, keepers[view.id], parsed, version)]
+    looked = [*of_key, *_look_at_others(catalog, others)]
     looked += _beyond(catalog, views, {*ids, *(view.id for view in views)})
+    letters, own = _letters(catalog, views, parsed), _own(catalog, views, ids, parsed)
+    is_known = letters > 0 or any(place.was_erased or place.found != Holds.NOTHING for place in (*of_key, *own))
     return Proof(
         entity=views[0].table.full_name,
         key=render_key(parsed, views[0].key),
-        proven_at=f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}",
+        proven_at=f"{datetime.now(UTC):{_UTC}}",
         looked=looked,
-        letters=_letters(catalog, views, parsed),
-        own=_own(catalog, views, ids, parsed),
-        rests=[*_rests(catalog, views, archived()), *_of_former(catalog, views, others, declared)],
+        letters=letters,
+        own=own,
+        rests=[*_rests(catalog, views, others, archived()), *_of_former(catalog, views, others, declared)],
+        is_known=is_known,
     )
 
 
@@ -331,7 +335,8 @@ def _looked(view: BoundView, trace: Trace, before: Trace | None = None) -> Looke
             looked, run=f"viewtail verify {view.id} --repair (the guard let no tombstone through), then again"
         )
     if trace.holds is Holds.FOREIGN:
-        return replace(looked, run="look at it; delete it by hand if it is about the entity")
+        run = f"viewtail verify {view.id} --repair takes out what no row has; delete by hand what it leaves. Then again"
+        return replace(looked, run=run)
     return looked
 
 
@@ -345,38 +350,72 @@ def _pipelines_of(catalog: Catalog, views: Sequence[View]) -> set[str]:
 def _look_at_others(catalog: Catalog, views: Sequence[View]) -> list[Looked]:
     """Whether rows that had values of the entity among theirs were written again.
 
-    Those of filled views were, but for parked keys: these show what they showed before.
+    Those of filled views were, but for parked keys: these show what they showed before, also when somebody dropped
+    their dead letters.
     """
     with closing(catalog.session()) as session:
         known = catalog.known_views(session)
+        with reading(session, "looking for dead letters that were dropped") as cursor:
+            drops = runs.last_times(cursor, catalog.database, runs.DROP)
     letters, looked = _letters_of(catalog), list[Looked]()
     for view in views:
-        of_view = [record for (_, name), record in known.items() if view_of(name) == view.id]
-        states = sorted({record.state for record in of_view} - {State.FILLED})
-        parked = sum(letters.get(record.id, 0) for record in of_view)
-        place = Looked(view=view.id, place="rows that had it among theirs", found=_WITHOUT_IT, is_clean=not states)
-        if states:
-            run = f"{_BRINGS_BACK.get(states[0], '').format(view.id)}when the view is filled, this command again"
-            place = replace(place, found=f"no proof while the view is {states[0]}", run=run)
-        elif parked:
-            place = replace(
-                place,
-                found=f"{counted(parked, 'keys', 'are')} parked, and may show it as before",
-                is_clean=False,
-                run=f"viewtail dead-letters list {view.id}; when that is mended, viewtail dead-letters redrive "
-                f"{view.id}, then this command again",
-            )
-        elif store_of(view).keeps_every_change:
-            place = replace(place, stays="older messages of these rows", until="the topic's cleanup removes them")
-        else:
-            place = replace(place, stays=_DROPPED_LETTERS, until=f"they are written again: viewtail replay {view.id}")
-        looked.append(place)
+        records = [record for (_, name), record in known.items() if view_of(name) == view.id]
+        dropped_s = max((at for name, at in drops.items() if view_of(name) == view.id), default=0.0)
+        parked = sum(letters.get(record.id, 0) for record in records)
+        looked.append(_look_at_other(view, records, parked, dropped_s))
     return looked
 
 
-_DROPPED_LETTERS = "what keys show whose dead letters somebody dropped, if any"
+def _look_at_other(view: View, records: Sequence[ViewRecord], parked: int, dropped_s: float) -> Looked:
+    """`dropped_s` is when dead letters of the view were dropped last, Unix time."""
+    place = Looked(view=view.id, place="rows that had it among theirs", found=_WITHOUT_IT, is_clean=False)
+    if states := sorted({record.state for record in records} - {State.FILLED}):
+        run = f"{_BRINGS_BACK.get(states[0], '').format(view.id)}when the view is filled, this command again"
+        return replace(place, found=f"no proof while the view is {states[0]}", run=run)
+    if parked:
+        run = (
+            f"viewtail dead-letters list {view.id}; when that is mended, viewtail dead-letters redrive {view.id}, then "
+            "this command again"
+        )
+        return replace(place, found=f"{counted(parked, 'keys', 'are')} parked, and may show it as before", run=run)
+    if stale := [record.name for record in records if not _is_right_since(record, dropped_s)]:
+        at = datetime.fromtimestamp(dropped_s, UTC)
+        found = f"dead letters were dropped at {at:{_UTC}}, whose keys may show it as before"
+        return replace(place, found=found, run=_after_drop(view, stale))
+    if store_of(view).keeps_every_change:
+        stays, until = "older messages of these rows", "the topic's cleanup removes them"
+    else:
+        stays, until = "what was put there by other hands", _until_proven(view, records)
+    return replace(place, is_clean=True, stays=stays, until=until)
+
+
+def _until_proven(view: View, records: Sequence[ViewRecord]) -> str:
+    proven = min((record.proven_s or 0.0 for record in records), default=0.0)
+    now = f"{datetime.fromtimestamp(proven, UTC):{_UTC}}" if proven else "never"
+    return f"{view.id} is proven through a moment after this proof's (now: {now}): viewtail verify {view.id}"
+
+
+def _is_right_since(record: ViewRecord, moment_s: float) -> bool:
+    """Whether the view was compared as a whole, and equal, or backfilled from its beginning, since a moment."""
+    if (record.proven_s or 0.0) > moment_s or not moment_s:
+        return True
+    if record.filled_at is None or record.fill_s is None:
+        return False
+    return bool(record.filled_at.replace(tzinfo=UTC).timestamp() - record.fill_s > moment_s)
+
+
+def _after_drop(view: View, stale: Sequence[str]) -> str:
+    """What the operator does; `stale` has the ids of the view and its copies that may show what they should not."""
+    if view.id not in stale:
+        return f"when its copy {', '.join(stale)} is dropped (viewtail status says when), this command again"
+    if store_of(view).keeps_every_change:
+        return f"viewtail replay {view.id}; when the view is filled, this command again"
+    return f"viewtail verify {view.id} --repair, then this command again"
+
+
+_UTC = "%Y-%m-%dT%H:%M:%SZ"
 _BRINGS_BACK = {State.HALTED: "viewtail replay {}; ", State.PAUSED: "viewtail resume {}; "}
-_WITHOUT_IT = "written again without it"
+_WITHOUT_IT = "written again without it by the stream; not compared"
 _UNTIL_DROPPED = "the view is dropped: viewtail gives tombstones no expiry, since older changes must not come back"
 
 
@@ -492,11 +531,15 @@ def _looked_own(database: str, trace: OwnTrace) -> Looked:
 # --- What stays ---
 
 
-def _rests(catalog: Catalog, views: Sequence[BoundView], archived: Archived | None) -> list[Rest]:
+def _rests(
+    catalog: Catalog, views: Sequence[BoundView], others: Sequence[View], archived: Archived | None
+) -> list[Rest]:
     rests = [
         Rest(what="the values in binlogs of the source and its replicas", until=_binlogs_until(catalog)),
         Rest(what="backups of MySQL and of the stores", until="you delete them: they are not viewtail's"),
     ]
+    files = [store.files for store in needed([*(view.view for view in views), *others])]
+    rests += [Rest(what=what, until=until) for what, until in files if what]
     if any(store_of(view.view).keeps_every_change for view in views):
         what = "what consumers of the topics made of the messages, and topics made by viewtail replay --into"
         rests.append(Rest(what=what, until="you erase it there: they are not views"))
@@ -549,4 +592,4 @@ def _binlogs_until(catalog: Catalog) -> str:
     if not kept_s:
         return "for ever: binlog_expire_logs_seconds is 0"
     moment = datetime.now(UTC) + timedelta(seconds=kept_s)
-    return f"about {moment:%Y-%m-%dT%H:%M:%SZ}: the server removes them after binlog_expire_logs_seconds"
+    return f"about {moment:{_UTC}}: the server removes them after binlog_expire_logs_seconds"

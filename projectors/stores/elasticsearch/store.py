@@ -104,6 +104,10 @@ class ElasticsearchStore(Store):
     section = ElasticsearchSettings
     address = ELASTICSEARCH
     has_search = True
+    files = (
+        "documents that were written over, in Elasticsearch's segments and translog",
+        "it flushes and merges: POST /INDEX/_flush, then POST /INDEX/_forcemerge?only_expunge_deletes=true",
+    )
 
     def problems(self, view: BoundView) -> Iterable[str]:
         return problems(view)

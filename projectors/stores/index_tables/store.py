@@ -54,6 +54,10 @@ class IndexTablesStore(Store):
     has_own_tables = True
     shares_places = True
     typed_place = "index table"
+    files = (
+        "older values of index tables in InnoDB's pages, undo and redo logs, and in binlogs of their server",
+        "InnoDB purges them and writes over their place, and the server removes its binlogs",
+    )
     unhurried_rows = 1024  # four statements; each COMMIT of many rows may hold up the others: so few of them
     unhurried_rest = 6.0
 

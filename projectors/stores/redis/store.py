@@ -93,6 +93,10 @@ class RedisStore(Store):
     section = RedisSettings
     address = REDIS
     needs_place = True
+    files = (
+        "older values in Redis' append-only file and RDB snapshots, and its replicas'",
+        "Redis rewrites them: BGREWRITEAOF and BGSAVE ask for that now",
+    )
 
     def problems(self, view: BoundView) -> Iterable[str]:
         try:
