@@ -165,7 +165,10 @@ class IndexTableReader(ViewReader):
     def _failure(self, error: pymysql.err.MySQLError) -> StoreError | StoreUnavailableError:
         name, number = self.view.id, number_of(error)
         if number in (1049, 1146):
-            return StoreError(f"view {name} has no table yet; `viewtail run` creates and backfills it")
+            return StoreError(
+                f"view {name} has no table: it is new, or somebody dropped it. `viewtail run` creates and backfills "
+                "it, and begins with that within seconds where it is running"
+            )
         if (mend := mend_of_denial(error)) is not None:
             return StoreError(f"view {name} cannot be read: {number} {error.args[-1]}. {mend}")
         return StoreUnavailableError(
