@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -13,7 +12,6 @@ import redis
 from projectors.catalog import bound_to_what_fits
 from projectors.outcomes import STOPPED, End
 from projectors.stores.elasticsearch.views import SearchIndex
-from projectors.stores.index_tables import losses
 from projectors.stores.index_tables.views import IndexTable
 from projectors.stores.redis.views import RedisHash
 from projectors.views import Entity, View
@@ -110,26 +108,6 @@ def test_an_index_table_dropped_under_a_running_pipeline_is_filled_again(shelf: 
         owner.fill_all()
         owner.pass_everything()
         assert shelf.shown("mysql") == shelf.in_table()
-
-
-@pytest.mark.parametrize("loss", ["DROP TABLE viewtail.ix_item", "TRUNCATE viewtail.ix_item"])
-def test_an_index_table_that_is_emptied_while_nothing_is_written_is_filled_again(
-    loss: str, shelf: Shelf, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(losses, "LOOK_EVERY_S", 0.1)
-    shelf.add(3)
-    view = VIEWS["mysql"]
-    filled(shelf, [view], "mysql")
-    with owned(deployed([view], *servers(shelf)), "mysql") as owner:
-        time.sleep(1)  # for a look at what is there
-        for _ in range(2):
-            shelf.execute(loss)
-            wait_for("its loss is noticed", lambda: states(shelf) == {view.id: "new"})
-            owner.fill_all()
-            owner.pass_everything()
-            assert shelf.shown("mysql") == shelf.in_table()
-            time.sleep(1)
-            assert states(shelf) == {view.id: "filled"}
 
 
 def test_an_interrupted_fill_into_a_table_that_is_gone_begins_anew(

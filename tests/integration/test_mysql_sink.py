@@ -247,7 +247,7 @@ def test_a_reader_is_told_what_is_wrong_with_the_index_table(place: Place) -> No
     reader = IndexTableReader(open_session(place.address, role="store"), place.database, view)
     looks = (lambda: reader.held([(1,)]), lambda: next(reader.pages()), lambda: reader.keys_with(("e1",), 3))
     for look in looks:
-        with pytest.raises(StoreError, match=f"view {view.id} has no table"):
+        with pytest.raises(StoreError, match=f"view {view.id} has no table: it is new"):
             look()
     place.prepared(view)
     place.ask(f"ALTER TABLE {place.database}.{view.view.name} DROP COLUMN version")

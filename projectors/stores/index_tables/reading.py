@@ -167,7 +167,7 @@ class IndexTableReader(ViewReader):
         if number in (1049, 1146):
             return StoreError(
                 f"view {name} has no table: it is new, or somebody dropped it. `viewtail run` creates and backfills "
-                "it, and begins with that within seconds where it is running"
+                f"it, a dropped one at the next change of the view; at once: viewtail replay {name}"
             )
         if (mend := mend_of_denial(error)) is not None:
             return StoreError(f"view {name} cannot be read: {number} {error.args[-1]}. {mend}")

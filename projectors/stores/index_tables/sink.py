@@ -34,7 +34,6 @@ from projectors.stores import (
     parked,
 )
 from projectors.stores.index_tables import places
-from projectors.stores.index_tables.losses import Losses
 from projectors.stores.index_tables.offsets import SharedOffsets
 from projectors.stores.index_tables.reading import end_of_page, stale_keys
 from projectors.stores.index_tables.single_rows import MOST_VIEWS, SingleRows
@@ -109,7 +108,6 @@ class MySQLSink(GuardedSink):
         self.committed_upto: Position | None = None  # the last write was committed by itself, the offset left behind
         self._moved: tuple[Position, int] | None = None  # in the open transaction, and rows that its UPDATE found
         self._single_rows = SingleRows(connection_factory)
-        self._losses = Losses(database)
         self._max_packet = self._max_statement = BYTES_A_STATEMENT
 
     def offsets(self, pipeline: str, read_position: ReadPosition) -> SharedOffsets:
@@ -154,7 +152,7 @@ class MySQLSink(GuardedSink):
     def prepare(self, on_missing: OnMissing = ignored) -> dict[str, str]:
         """Connect if there is no living connection, and bring the tables of all views into shape.
 
-        A view is missing if its index table does not exist, lacks columns that it had, or was seen to lose its rows.
+        A view is missing if its index table does not exist, or lacks columns that it had.
         """
         with self._committed("preparing the index tables") as connection, self._in_turn(connection):
             for upsert in self._upserts.values():
@@ -163,10 +161,8 @@ class MySQLSink(GuardedSink):
             shapes, refused = self._shapes(connection, facts)
             self._learn_limits(connection)
             connection.commit()
-            gone = {shape.view.id for shape in shapes if not shape.is_whole}
-            if missing := frozenset(gone | (self._losses.found & self._views.keys())):
+            if missing := frozenset(shape.view.id for shape in shapes if not shape.is_whole):
                 on_missing(missing)
-            self._losses.reported(missing)
             refused |= self._make_ready(connection, shapes)
         self._upserts = self._writers([shape for shape in shapes if shape.view.id not in refused], facts)
         self._unchanged = {
@@ -270,10 +266,8 @@ class MySQLSink(GuardedSink):
         A row that comes alone, in each of its views, may be committed by itself; then the sink tells the offset store.
         """
         connection = self.connection
-        if upto is not None:
-            self._look(connection)
-            if self._went_ahead(connection, writes, upto):
-                return []
+        if upto is not None and self._went_ahead(connection, writes, upto):
+            return []
         # A deadlock rolls everything back. What this call wrote can be written again here; what earlier calls wrote
         # (pieces of a large transaction) only the caller has.
         attempts = 1 if _is_in_transaction(connection) else DEADLOCK_ATTEMPTS
@@ -286,19 +280,6 @@ class MySQLSink(GuardedSink):
             self._roll_back()  # what flew behind the failed statement began a transaction of its own
             time.sleep(random.uniform(0, 0.02 * attempt))
         raise AssertionError("unreachable")
-
-    def settle(self) -> None:
-        """Check from time to time that what was written is still there."""
-        self._look(self.connection)
-
-    def _look(self, connection: Connection) -> None:
-        if not self._losses.is_due or _is_in_transaction(connection):
-            return
-        views = [view for name, view in self._views.items() if name in self._upserts]
-        if lost := self._losses.look(views, self._read):
-            raise StoreUnavailableError(
-                f"MySQL index tables: somebody emptied the table of {', '.join(sorted(lost))}; viewtail fills it again"
-            )
 
     def push(self, writes: Sequence[ViewWrites]) -> None:
         """Send all in one flight, with its COMMIT. In a deadlock, the other writer writes the same rows."""
